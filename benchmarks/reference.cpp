@@ -1,0 +1,374 @@
+// Bare C++ loops of one system, the yardstick for the engine's speed.
+//
+// n servers, half of speed 1 and half of speed 2, FCFS, at most 10 jobs each; Poisson arrivals
+// at load .9; exponential sizes; 4 equal routers. Every job keeps its arrival time, every
+// response time goes into a histogram with 64 bins an octave.
+//
+//   reference pull|jsq2 uniformised|lists n jobs seed
+//
+// pull         pull-messages, fate withdraw: a server is idle if and only if one message of it
+//              is out; a router without messages sends to a uniform server
+// jsq2         the shorter of two distinct servers, a fair coin on ties
+// uniformised  each server has a potential-completion clock that ticks whether it is busy or not
+// lists        a unit-rate hazard is used up at the total service rate of the busy servers, and
+//              the server that completes is drawn from its pool's list of busy servers
+//
+// The first tenth of the jobs is the warm-up and is not timed. Prints one line of JSON.
+
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+constexpr uint32_t LIMIT = 10;
+constexpr uint32_t ROUTERS = 4;
+constexpr double LOAD = 0.9;
+
+// xoshiro256++ (Blackman and Vigna), seeded by splitmix64.
+class Stream {
+ public:
+  Stream(uint64_t seed, uint64_t number) {
+    uint64_t x = seed * 0x9e3779b97f4a7c15 + number * 0xd1342543de82ef95;
+    for (uint64_t& word : state_) {
+      uint64_t z = (x += 0x9e3779b97f4a7c15);
+      z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+      z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+      word = z ^ (z >> 31);
+    }
+  }
+
+  uint64_t bits() {
+    const uint64_t result = rotate(state_[0] + state_[3], 23) + state_[0];
+    const uint64_t shifted = state_[1] << 17;
+    state_[2] ^= state_[0];
+    state_[3] ^= state_[1];
+    state_[1] ^= state_[2];
+    state_[0] ^= state_[3];
+    state_[2] ^= shifted;
+    state_[3] = rotate(state_[3], 45);
+    return result;
+  }
+
+  double uniform() { return static_cast<double>(bits() >> 11) * 0x1p-53; }
+  double exponential() { return -std::log(1.0 - uniform()); }
+  uint32_t below(uint32_t n) {
+    return static_cast<uint32_t>(static_cast<unsigned __int128>(bits()) * n >> 64);
+  }
+
+ private:
+  static uint64_t rotate(uint64_t x, int k) { return (x << k) | (x >> (64 - k)); }
+  std::array<uint64_t, 4> state_;
+};
+
+// The queues: a ring of arrival times per server.
+struct Queues {
+  explicit Queues(uint32_t n) : length(n), head(n), arrival(size_t{n} * LIMIT) {}
+
+  void push(uint32_t server, double time) {
+    uint32_t place = head[server] + length[server]++;
+    if (place >= LIMIT) place -= LIMIT;
+    arrival[size_t{server} * LIMIT + place] = time;
+  }
+
+  double pop(uint32_t server) {
+    const uint32_t place = head[server];
+    head[server] = place + 1 == LIMIT ? 0 : place + 1;
+    --length[server];
+    return arrival[size_t{server} * LIMIT + place];
+  }
+
+  std::vector<uint8_t> length;
+  std::vector<uint8_t> head;
+  std::vector<double> arrival;
+};
+
+// Bins linear within each octave, 64 of them, from 2^-32 to 2^32.
+class Histogram {
+ public:
+  void add(double x) {
+    uint64_t word;
+    std::memcpy(&word, &x, sizeof word);
+    const int64_t bin = static_cast<int64_t>(word >> 46) - LOWEST;
+    ++count_[bin < 0 ? 0 : bin < BINS ? bin : BINS - 1];
+  }
+
+  double quantile(double p) const {
+    uint64_t total = 0, below = 0;
+    for (uint64_t c : count_) total += c;
+    int64_t bin = 0;
+    while (bin < BINS - 1 && (below += count_[bin]) <= p * total) ++bin;
+    return std::ldexp(1.0 + (bin % 64 + 0.5) / 64, static_cast<int>(bin / 64) - 32);
+  }
+
+ private:
+  static constexpr int64_t BINS = 64 * 64;
+  static constexpr int64_t LOWEST = (1023 - 32) * 64;
+  std::array<uint64_t, BINS> count_{};
+};
+
+// Lists of servers with removal from the middle: the last one takes the free place.
+class ServerLists {
+ public:
+  ServerLists(uint32_t n, uint32_t lists) : members_(lists), list_(n), place_(n) {}
+
+  void add(uint32_t list, uint32_t server) {
+    list_[server] = static_cast<uint8_t>(list);
+    place_[server] = static_cast<uint32_t>(members_[list].size());
+    members_[list].push_back(server);
+  }
+
+  void remove(uint32_t server) {
+    std::vector<uint32_t>& members = members_[list_[server]];
+    const uint32_t last = members.back();
+    members[place_[server]] = last;
+    place_[last] = place_[server];
+    members.pop_back();
+  }
+
+  uint32_t size(uint32_t list) const { return static_cast<uint32_t>(members_[list].size()); }
+  uint32_t at(uint32_t list, uint32_t place) const { return members_[list][place]; }
+
+ private:
+  std::vector<std::vector<uint32_t>> members_;
+  std::vector<uint8_t> list_;
+  std::vector<uint32_t> place_;
+};
+
+// Policies: where to send, and what to do when a server becomes busy or idle.
+
+class Pull {
+ public:
+  Pull(uint32_t n, uint64_t seed) : n_(n), network_(seed, 2), messages_(n, ROUTERS) {
+    for (uint32_t server = 0; server < n; ++server) became_idle(server);
+  }
+
+  uint32_t choose(const Queues&, uint32_t router) {
+    const uint32_t held = messages_.size(router);
+    return held ? messages_.at(router, network_.below(held)) : network_.below(n_);
+  }
+
+  void became_busy(uint32_t server) { messages_.remove(server); }
+  void became_idle(uint32_t server) { messages_.add(network_.below(ROUTERS), server); }
+
+ private:
+  uint32_t n_;
+  Stream network_;
+  ServerLists messages_;
+};
+
+class Jsq2 {
+ public:
+  Jsq2(uint32_t n, uint64_t seed) : n_(n), network_(seed, 2) {}
+
+  uint32_t choose(const Queues& queues, uint32_t) {
+    const uint32_t first = network_.below(n_);
+    uint32_t second = network_.below(n_ - 1);
+    second += second >= first;  // in random order, so that the first may win the ties
+    return queues.length[first] <= queues.length[second] ? first : second;
+  }
+
+  void became_busy(uint32_t) {}
+  void became_idle(uint32_t) {}
+
+ private:
+  uint32_t n_;
+  Stream network_;
+};
+
+// Clocks: when the next service opportunity comes, and at which server.
+
+class Uniformised {
+ public:
+  Uniformised(uint32_t n, uint64_t seed) : half_(n / 2), service_(seed, 1) { draw(0.0); }
+
+  bool before(double, double time) const { return next_ < time; }
+  double time(double) const { return next_; }
+  void wait(double) {}
+
+  // Servers of speed 2 tick twice as often.
+  uint32_t server() {
+    draw(next_);
+    const uint32_t u = service_.below(3 * half_);
+    return u < half_ ? u : half_ + (u - half_) / 2;
+  }
+
+  void became_busy(uint32_t) {}
+  void became_idle(uint32_t) {}
+
+ private:
+  void draw(double now) { next_ = now + service_.exponential() / (3.0 * half_); }
+
+  uint32_t half_;
+  Stream service_;
+  double next_;
+};
+
+class Lists {
+ public:
+  Lists(uint32_t n, uint64_t seed) : half_(n / 2), service_(seed, 1), busy_(n, 2) {
+    hazard_ = service_.exponential();
+  }
+
+  bool before(double now, double time) const { return hazard_ < rate_ * (time - now); }
+  double time(double now) const { return now + hazard_ / rate_; }
+  void wait(double elapsed) { hazard_ -= rate_ * elapsed; }
+
+  uint32_t server() {
+    hazard_ = service_.exponential();
+    const uint32_t slow = busy_.size(0), u = service_.below(static_cast<uint32_t>(rate_));
+    return u < slow ? busy_.at(0, u) : busy_.at(1, (u - slow) / 2);
+  }
+
+  void became_busy(uint32_t server) {
+    busy_.add(server >= half_, server);
+    rate_ += server >= half_ ? 2.0 : 1.0;
+  }
+
+  void became_idle(uint32_t server) {
+    busy_.remove(server);
+    rate_ -= server >= half_ ? 2.0 : 1.0;
+  }
+
+ private:
+  uint32_t half_;
+  Stream service_;
+  ServerLists busy_;
+  double hazard_;
+  double rate_ = 0.0;
+};
+
+struct Estimates {
+  uint64_t arrivals = 0, blocked = 0, waited = 0, departed = 0;
+  double time = 0.0, area = 0.0, response = 0.0;
+  Histogram histogram;
+};
+
+template <class Policy, class Clock>
+class Simulation {
+ public:
+  Simulation(uint32_t n, uint64_t seed)
+      : arrival_rate_(LOAD * 1.5 * n), arrivals_(seed, 0), queues_(n), policy_(n, seed),
+        clock_(n, seed), next_arrival_(arrivals_.exponential() / arrival_rate_) {}
+
+  void run(uint64_t jobs) {
+    const uint64_t end = estimates.arrivals + jobs;
+    while (estimates.arrivals < end) {
+      if (clock_.before(now_, next_arrival_)) {
+        serve();
+      } else {
+        arrive();
+      }
+    }
+  }
+
+  void forget() {
+    estimates = Estimates();
+    area_since_ = started_ = now_;
+  }
+
+  double measured_time() const { return now_ - started_; }
+
+  Estimates estimates;
+
+ private:
+  void arrive() {
+    const double now = next_arrival_;
+    clock_.wait(now - now_);
+    now_ = now;
+    next_arrival_ = now + arrivals_.exponential() / arrival_rate_;
+    ++estimates.arrivals;
+    const uint32_t server = policy_.choose(queues_, arrivals_.below(ROUTERS));
+    const uint32_t found = queues_.length[server];
+    if (found == LIMIT) {
+      ++estimates.blocked;
+      return;
+    }
+    if (found == 0) {
+      policy_.became_busy(server);
+      clock_.became_busy(server);
+    } else {
+      ++estimates.waited;
+    }
+    queues_.push(server, now);
+    change_present(+1);
+  }
+
+  void serve() {
+    const double now = now_ = clock_.time(now_);
+    const uint32_t server = clock_.server();
+    if (queues_.length[server] == 0) return;
+    const double response = now - queues_.pop(server);
+    if (queues_.length[server] == 0) {
+      policy_.became_idle(server);
+      clock_.became_idle(server);
+    }
+    change_present(-1);
+    ++estimates.departed;
+    estimates.response += response;
+    estimates.histogram.add(response);
+  }
+
+  void change_present(int64_t change) {
+    estimates.area += static_cast<double>(present_) * (now_ - area_since_);
+    area_since_ = now_;
+    present_ += change;
+  }
+
+  double arrival_rate_;
+  Stream arrivals_;
+  Queues queues_;
+  Policy policy_;
+  Clock clock_;
+  double next_arrival_;
+  double now_ = 0.0, started_ = 0.0, area_since_ = 0.0;
+  int64_t present_ = 0;
+};
+
+template <class Policy, class Clock>
+int measure(uint32_t n, uint64_t jobs, uint64_t seed) {
+  Simulation<Policy, Clock> simulation(n, seed);
+  const uint64_t warmup = jobs / 10;
+  simulation.run(warmup);
+  simulation.forget();
+  const auto start = std::chrono::steady_clock::now();
+  simulation.run(jobs - warmup);
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+  const double seconds = elapsed.count();
+  const Estimates& e = simulation.estimates;
+  const double accepted = static_cast<double>(e.arrivals - e.blocked);
+  std::printf("{\"seconds\": %.6f, \"jobs\": %llu, \"ns_per_job\": %.3f, ", seconds,
+              static_cast<unsigned long long>(e.arrivals), 1e9 * seconds / e.arrivals);
+  std::printf("\"mean_response\": %.9g, \"p_wait\": %.9g, \"p_block\": %.9g, ",
+              e.response / e.departed, e.waited / accepted,
+              static_cast<double>(e.blocked) / e.arrivals);
+  std::printf("\"jobs_in_system\": %.9g, \"p50\": %.6g, \"p99\": %.6g}\n",
+              e.area / simulation.measured_time(), e.histogram.quantile(0.5),
+              e.histogram.quantile(0.99));
+  return 0;
+}
+
+int main(int count, char** words) {
+  if (count != 6) {
+    std::fprintf(stderr, "usage: reference pull|jsq2 uniformised|lists n jobs seed\n");
+    return 2;
+  }
+  const bool pull = !std::strcmp(words[1], "pull"), jsq2 = !std::strcmp(words[1], "jsq2");
+  const bool lists = !std::strcmp(words[2], "lists");
+  const bool uniformised = !std::strcmp(words[2], "uniformised");
+  const long long n = std::atoll(words[3]), jobs = std::atoll(words[4]);
+  const uint64_t seed = std::strtoull(words[5], nullptr, 10);
+  if (!(pull || jsq2) || !(lists || uniformised) || n < 2 || n % 2 || n > 500000000 || jobs < 10) {
+    std::fprintf(stderr, "reference: unknown policy or variant, n odd or too large, few jobs\n");
+    return 2;
+  }
+  const uint32_t servers = static_cast<uint32_t>(n);
+  if (pull && lists) return measure<Pull, Lists>(servers, jobs, seed);
+  if (pull) return measure<Pull, Uniformised>(servers, jobs, seed);
+  if (lists) return measure<Jsq2, Lists>(servers, jobs, seed);
+  return measure<Jsq2, Uniformised>(servers, jobs, seed);
+}

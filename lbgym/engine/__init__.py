@@ -1,0 +1,6 @@
+"""The engine: how a system moves from decision to decision (see `layout` for what it is made of)."""
+
+from .access import rule
+from .state import Overload, State
+
+__all__ = ["Overload", "State", "rule"]

@@ -1,0 +1,266 @@
+"""How engine code is compiled, and how it reaches a record of the running system.
+
+*Compiling.* `inner` marks a function that is compiled into its callers. `entry` marks one that
+Python calls: it is compiled at first use with an explicit signature and cached on disk. Numba's
+file cache does not notice an edit in another module that a cached function uses (numba#1833), so
+the cache folder is named by a hash of all the sources of this package.
+
+*Reaching.* The world record ``w`` holds addresses; `server(w, k)`, `job(w, j)` ... return the
+record at an address, which costs one addition. Passing the arrays themselves through helper
+functions costs several times the work of an event (atomic reference counts).
+``LBGYM_CHECKED=1`` makes every accessor test its index; under ``NUMBA_DISABLE_JIT=1`` the same
+accessors are plain Python over the same memory (and always test).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hashlib
+import os
+import struct
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+from numba import types
+from numba.extending import intrinsic
+
+from .layout import ARRAYS, RECORDS, WORLD
+
+COMPILED = not numba.config.DISABLE_JIT
+CHECKED = os.environ.get("LBGYM_CHECKED", "") not in ("", "0")
+
+world_type = numba.from_dtype(WORLD)
+rule_signature = types.int64(world_type)
+rule_type = types.FunctionType(rule_signature)
+
+
+# --- compiling ----------------------------------------------------------------------------------
+def _source_hash() -> str:
+    package = Path(__file__).resolve().parent.parent
+    digest = hashlib.sha256(f"{numba.__version__} {CHECKED}".encode())
+    for path in sorted(package.rglob("*.py")):
+        digest.update(path.relative_to(package).as_posix().encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _writable(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return os.access(folder, os.W_OK)
+
+
+def _cache_folder() -> Path:
+    """``$NUMBA_CACHE_DIR``, else the user's cache folder, else a temporary one; by source hash."""
+    homes = [os.environ.get("NUMBA_CACHE_DIR"), os.environ.get("XDG_CACHE_HOME")]
+    roots = [Path(home) / "lbgym" for home in homes if home]
+    with contextlib.suppress(RuntimeError):  # no home folder
+        roots.append(Path.home() / ".cache" / "lbgym")
+    name = _source_hash()
+    for root in roots:
+        if _writable(root / name):
+            return root / name
+    return Path(tempfile.mkdtemp(prefix="lbgym-"))
+
+
+_folder: Path | None = None
+
+
+@contextlib.contextmanager
+def cache_by_sources() -> Iterator[None]:
+    """Point Numba's file cache at this version of the sources while something is compiled."""
+    global _folder
+    if _folder is None:
+        _folder = _cache_folder()
+        if COMPILED and not any(_folder.iterdir()):
+            print("lbgym: compiling the engine, once for this version (10 s or so)", file=sys.stderr)
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(_folder)
+    try:
+        yield
+    finally:
+        numba.config.CACHE_DIR = before
+
+
+inner = numba.njit(error_model="numpy")
+
+
+class Entry:
+    """A compiled function that Python calls; compiled (or loaded) at its first use."""
+
+    def __init__(self, function: Callable[..., Any], signature: Any) -> None:
+        self.function = function
+        self.signature = signature
+        self.__doc__ = function.__doc__
+        self.__name__ = function.__name__
+        self._ready: Any = None
+
+    def ready(self) -> Any:
+        """The compiled function itself: bind it once where calls are frequent."""
+        if self._ready is None:
+            with cache_by_sources():
+                self._ready = numba.njit(
+                    self.signature, cache=True, error_model="numpy", nogil=True
+                )(self.function)
+            if not COMPILED:
+                self._ready = _ignoring_wraparound(self.function)
+        return self._ready
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.ready()(*arguments)
+
+
+def _ignoring_wraparound(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Plain Python: unsigned integers of the random streams wrap around as they must."""
+
+    def call(*arguments: Any) -> Any:
+        with np.errstate(over="ignore"):
+            return function(*arguments)
+
+    return call
+
+
+def entry(signature: Any) -> Callable[[Callable[..., Any]], Entry]:
+    """Mark a function that Python calls, with its Numba signature."""
+    return lambda function: Entry(function, signature)
+
+
+def rule(function: Callable[..., Any]) -> Entry:
+    """Mark a compiled rule: ``int64(w)``, the server chosen for the pending decision."""
+    return Entry(function, rule_signature)
+
+
+# --- reaching -----------------------------------------------------------------------------------
+def _record_at(record: Any) -> Any:
+    """Intrinsic: the record of this type at an address."""
+
+    @intrinsic
+    def at(typing_context, address):  # type: ignore[no-untyped-def]
+        def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+            return builder.inttoptr(arguments[0], context.get_value_type(record))
+
+        return record(types.int64), code
+
+    return at
+
+
+def _python_record(address: Any, dtype: np.dtype[Any]) -> Any:
+    memory = (ctypes.c_char * dtype.itemsize).from_address(int(address))
+    return np.frombuffer(memory, dtype=dtype).view(np.recarray)[0]
+
+
+def _accessor(name: str) -> Any:
+    dtype, item = RECORDS[name], RECORDS[name].itemsize
+    address, size = f"at_{name}", f"size_{name}"
+    if not COMPILED:
+
+        def reach(w: Any, k: Any) -> Any:
+            if not 0 <= k < getattr(w, size):
+                raise IndexError(f"{name}[{k}]: must be in 0..{getattr(w, size) - 1}")
+            return _python_record(int(getattr(w, address)) + int(k) * item, dtype)
+
+        return reach
+
+    namespace = {"at": _record_at(numba.from_dtype(dtype)), "item": item}
+    check = f"    if k < 0 or k >= w.{size}:\n        raise IndexError('{name}: index out of range')\n"
+    source = f"def {name}(w, k):\n{check if CHECKED else ''}    return at(w.{address} + k * item)\n"
+    exec(source, namespace)  # the field's name must be literal for Numba
+    return inner(namespace[name])
+
+
+_accessors = {accessor: _accessor(name) for name, (accessor, _, _) in ARRAYS.items()}
+server = _accessors["server"]
+pool = _accessors["pool"]
+router = _accessors["router"]
+message_list = _accessors["message_list"]
+held = _accessors["held"]
+entry_of = _accessors["entry"]
+job = _accessors["job"]
+tail = _accessors["tail"]
+order = _accessors["order"]
+memory = _accessors["memory"]
+candidate_of = _accessors["candidate"]
+bin_of = _accessors["bin"]
+stream = _accessors["stream"]
+param_of = _accessors["param"]
+scratch = _accessors["scratch"]
+start_of = _accessors["start"]
+warm_of = _accessors["warm"]
+
+if COMPILED:
+    _world_at = _record_at(world_type)
+
+    @inner
+    def world(address):  # type: ignore[no-untyped-def]
+        """The world record at an address."""
+        return _world_at(address)
+
+    @intrinsic
+    def _bits(typing_context, value):  # type: ignore[no-untyped-def]
+        def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+            return builder.bitcast(arguments[0], context.get_value_type(types.int64))
+
+        return types.int64(types.float64), code
+
+    @inner
+    def bits(value):  # type: ignore[no-untyped-def]
+        """The 64 bits of a float as an integer."""
+        return _bits(value)
+
+    def _scalar_at(kind: Any) -> tuple[Any, Any]:
+        @intrinsic
+        def load(typing_context, address):  # type: ignore[no-untyped-def]
+            def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+                pointer = builder.inttoptr(arguments[0], context.get_value_type(kind).as_pointer())
+                return builder.load(pointer)
+
+            return kind(types.int64), code
+
+        @intrinsic
+        def store(typing_context, address, value):  # type: ignore[no-untyped-def]
+            def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+                pointer = builder.inttoptr(arguments[0], context.get_value_type(kind).as_pointer())
+                builder.store(arguments[1], pointer)
+                return context.get_dummy_value()
+
+            return types.void(types.int64, kind), code
+
+        return load, store
+
+    _load32, _store32 = _scalar_at(types.float32)
+
+    @inner
+    def read_float32(address, k):  # type: ignore[no-untyped-def]
+        """The k-th float32 at an address."""
+        return _load32(address + 4 * k)
+
+    @inner
+    def write_float32(address, k, value):  # type: ignore[no-untyped-def]
+        """Set the k-th float32 at an address."""
+        _store32(address + 4 * k, np.float32(value))
+
+else:
+
+    def world(address: Any) -> Any:
+        """The world record at an address."""
+        return _python_record(address, WORLD)
+
+    def bits(value: Any) -> int:
+        """The 64 bits of a float as an integer."""
+        return int(struct.unpack("<q", struct.pack("<d", value))[0])
+
+    def read_float32(address: Any, k: Any) -> Any:
+        """The k-th float32 at an address."""
+        return np.float32(ctypes.c_float.from_address(int(address) + 4 * int(k)).value)
+
+    def write_float32(address: Any, k: Any, value: Any) -> None:
+        """Set the k-th float32 at an address."""
+        ctypes.c_float.from_address(int(address) + 4 * int(k)).value = float(value)

@@ -1,0 +1,310 @@
+"""What happens next, and what it does.
+
+`advance` runs events until the next decision: an arrival to place, or a resampling that has a
+choice. `apply` carries a decision out. Sizes are exponential, so events come from a *uniformised*
+clock: every slot of every server has a potential completion at the rate of its speed, whether it
+serves a job or not, and one at an empty slot is no event. Two policies with one seed therefore
+see the same arrivals and the same service opportunities.
+"""
+
+import math
+
+from .access import bin_of, candidate_of, inner, job, memory, order, pool, router, server, tail
+from .access import start_of, warm_of
+from .layout import (
+    ARRIVAL,
+    ARRIVALS,
+    BINS,
+    BINS_PER_OCTAVE_BITS,
+    DECIDE,
+    GIVEN,
+    GROW,
+    INVALID,
+    LOWEST_OCTAVE,
+    MIGRATION,
+    NETWORK,
+    NOTHING,
+    PAUSE,
+    RESAMPLE,
+    SERVICE,
+    WARM,
+)
+from .access import bits
+from .messages import fills_idle, room_for_message, send, use
+from .queues import append, count_present, free_job, has_room, new_job, remove
+from .random import below, exponential, uniform
+
+_BIN_SHIFT = 52 - BINS_PER_OCTAVE_BITS
+_BIN_OFFSET = (1023 + LOWEST_OCTAVE) << BINS_PER_OCTAVE_BITS
+_PATIENCE = 4_000_000  # events after which `advance` lets Python look for Ctrl-C
+
+
+# --- departures ---------------------------------------------------------------------------------
+@inner
+def depart(w, i, place):
+    """The job at `place` of server i is done."""
+    j = remove(w, i, place)
+    arrived = job(w, j).arrived
+    response = w.clock - arrived
+    free_job(w, j)
+    count_present(w, -1)
+    w.departed += 1
+    w.response_sum += response
+    w.arrived_sum -= arrived
+    k = (bits(response) >> _BIN_SHIFT) - _BIN_OFFSET
+    bin_of(w, min(max(k, 0), BINS - 1)).count += 1
+    if w.messages_on and server(w, i).length == 0:
+        send(w, i)
+
+
+@inner
+def tick(w):
+    """A potential completion: which slot, and does it serve a job?"""
+    x = uniform(w, SERVICE) * w.tick_rate
+    low, high = 0, w.n_pools - 1
+    while low < high:
+        middle = (low + high + 1) >> 1
+        if x < pool(w, middle).ticks_from:
+            high = middle - 1
+        else:
+            low = middle
+    p = pool(w, low)
+    y = (x - p.ticks_from) / (p.speed * p.slots)
+    k = min(int(y), p.servers - 1)
+    i = p.first + k
+    length = server(w, i).length
+    if length == 0:
+        return
+    if p.shares:
+        depart(w, i, min(int((y - k) * length), length - 1))
+    elif p.slots == 1:
+        depart(w, i, 0)
+    else:
+        place = min(int((y - k) * p.slots), p.slots - 1)
+        if place < length:
+            depart(w, i, place)
+
+
+# --- resamplings --------------------------------------------------------------------------------
+@inner
+def schedule_ring(w):
+    """When the next job resamples, the number in system being what it is now."""
+    if w.present > 0:
+        w.next_ring = w.clock + w.ring_hazard / (w.migration_rate * w.present)
+    else:
+        w.next_ring = math.inf
+    w.ring_from = w.clock
+
+
+@inner
+def consume_ring(w):
+    """Use up the hazard that has passed at the rate in force; call before `present` changes."""
+    w.ring_hazard -= (w.clock - w.ring_from) * w.migration_rate * w.present
+    w.ring_from = w.clock
+
+
+@inner
+def ring(w):
+    """A uniformly chosen job resamples; True if that is a decision.
+
+    The k-th job of each server that has k jobs: tails count them, so a uniform job is a uniform
+    (server, height), found by height first.
+    """
+    w.ring_hazard = exponential(w, MIGRATION)
+    left = below(w, MIGRATION, w.present)
+    target = below(w, MIGRATION, w.n_servers)
+    for p in range(w.n_pools):
+        this = pool(w, p)
+        for k in range(1, this.levels):
+            count = tail(w, this.tails + k).servers
+            if count == 0:
+                break
+            if left < count:
+                w.source = order(w, this.first + left).server
+                w.height = k - 1
+                w.target = target
+                there = server(w, target)
+                return target != w.source and there.length < pool(w, there.pool).limit
+            left -= count
+    return False
+
+
+@inner
+def migrate(w):
+    """The resampling job moves from its source to its target, with its remaining work."""
+    j = remove(w, w.source, w.height)
+    if server(w, w.target).length == 0:
+        w.moved_to_idle += 1
+        if w.messages_on:
+            fills_idle(w, w.target)
+    append(w, w.target, j)
+    w.migrations += 1
+    if w.messages_on and server(w, w.source).length == 0:
+        send(w, w.source)
+
+
+# --- arrivals -----------------------------------------------------------------------------------
+@inner
+def sample_candidates(w):
+    """Servers sampled for this job, distinct unless the system replaces."""
+    for k in range(w.samples):
+        fresh = False
+        while not fresh:
+            i = below(w, NETWORK, w.n_servers)
+            fresh = True
+            if not w.replace:
+                for other in range(k):
+                    if candidate_of(w, other).server == i:
+                        fresh = False
+            candidate_of(w, k).server = i
+
+
+@inner
+def arrive(w):
+    """A job arrives: at which router, and when will the next one come?"""
+    r = 0
+    if w.n_routers > 1:
+        u = uniform(w, ARRIVALS)
+        if w.equal_routers:
+            r = int(u * w.n_routers)
+        else:
+            while r < w.n_routers - 1 and u >= router(w, r).weight_to:
+                r += 1
+    w.next_arrival = w.clock + exponential(w, ARRIVALS) / w.arrival_rate
+    w.router = r
+    w.klass = 0
+    w.source = -1
+    w.target = -1
+    if w.samples > 0:
+        sample_candidates(w)
+
+
+@inner
+def place(w, i):
+    """The arriving job is sent to server i."""
+    w.arrivals += 1
+    s = server(w, i)
+    p = pool(w, s.pool)
+    q = s.length
+    w.found = q
+    w.lost = 0
+    if w.memory_on:
+        kept = memory(w, w.router * w.n_servers + i)
+        kept.sent_at = w.clock
+        kept.sent += 1
+    if w.messages_on:
+        if router(w, w.router).held == 0:
+            w.empty_handed += 1
+        use(w, w.router, i)
+    if q >= p.limit:
+        w.blocked += 1
+        w.lost = 1
+        w.expected_response = 0.0
+        return
+    w.expected_response = (1.0 + max(q + 1 - p.slots, 0) / p.slots) / p.speed
+    if q == 0:
+        w.found_idle += 1
+        if w.messages_on:
+            fills_idle(w, i)
+    elif q >= p.slots:
+        w.waited += 1
+    count_present(w, 1)
+    append(w, i, new_job(w, w.clock, w.klass))
+    w.arrived_sum += w.clock
+
+
+# --- the two operations -------------------------------------------------------------------------
+@inner
+def advance(w):
+    """Run events until the next decision. DECIDE, GROW (storage) or PAUSE (to look around)."""
+    w.kind = NOTHING
+    for _ in range(_PATIENCE):
+        if w.messages_on and not room_for_message(w):
+            return GROW
+        w.events += 1
+        if w.migration_rate > 0.0 and w.next_ring < min(w.next_arrival, w.next_tick):
+            w.clock = w.next_ring
+            choice = ring(w)
+            schedule_ring(w)
+            if choice:
+                w.kind = RESAMPLE
+                w.router = -1
+                w.resamplings += 1
+                return DECIDE
+        elif w.next_tick < w.next_arrival:
+            w.clock = w.next_tick
+            w.next_tick = w.clock + exponential(w, SERVICE) / w.tick_rate
+            if w.migration_rate > 0.0:
+                consume_ring(w)
+                tick(w)
+                schedule_ring(w)
+            else:
+                tick(w)
+        else:
+            w.clock = w.next_arrival
+            arrive(w)
+            w.kind = ARRIVAL
+            return DECIDE
+    return PAUSE
+
+
+@inner
+def apply(w, i):
+    """Carry out the decision: server i. DECIDE when done, GROW, or INVALID (no such server)."""
+    if i < 0 or i >= w.n_servers:
+        return INVALID
+    if w.kind == ARRIVAL:
+        if not has_room(w, i):
+            return GROW
+        if w.migration_rate > 0.0:
+            consume_ring(w)
+            place(w, i)
+            schedule_ring(w)
+        else:
+            place(w, i)
+    elif w.kind == RESAMPLE:
+        if i == w.target:
+            if not has_room(w, i):
+                return GROW
+            migrate(w)
+    w.kind = NOTHING
+    return DECIDE
+
+
+@inner
+def begin(w):
+    """Time 0: queue lengths as `start_mode` says, one message from each idle server.
+
+    Arrays and scalars must be as `State.clear` leaves them. A start in law (WARM) draws each
+    queue from its stationary law under speed-weighted random dispatch. Returns False when storage
+    must grow first.
+    """
+    w.next_arrival = exponential(w, ARRIVALS) / w.arrival_rate
+    w.next_tick = exponential(w, SERVICE) / w.tick_rate
+    for i in range(w.n_servers):
+        length = 0
+        if w.start_mode == GIVEN:
+            length = start_of(w, i).length
+        elif w.start_mode == WARM:
+            p = pool(w, server(w, i).pool)
+            u = uniform(w, NETWORK)
+            while length < p.warm_levels - 1 and u >= warm_of(w, p.warm + length).below:
+                length += 1
+        start_of(w, i).length = length
+
+
+@inner
+def fill(w):
+    """Put the jobs of the start into the servers and send the first messages."""
+    for i in range(w.n_servers):
+        for _ in range(start_of(w, i).length):
+            append(w, i, new_job(w, 0.0, 0))
+            w.present += 1
+            w.started += 1
+        if start_of(w, i).length > 0:
+            w.started_busy += 1
+        elif w.messages_on:
+            send(w, i)
+    if w.migration_rate > 0.0:
+        w.ring_hazard = exponential(w, MIGRATION)
+        schedule_ring(w)

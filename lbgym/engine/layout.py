@@ -1,0 +1,223 @@
+"""Where everything is: the table of every array and field of a running system.
+
+A running system is a handful of structured arrays, one record per thing, and one record, the
+*world* ``w``, that holds every scalar and the addresses of the arrays. Compiled functions take
+``w`` alone and reach a record through an accessor (`lbgym.engine.access`): ``server(w, 3).length``.
+
+Times are in units of the mean service time of a speed-1 server; ``-1`` marks "none" in an index.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+# --- arrays: name -> (accessor, length, fields) ------------------------------------------------
+# Each field is (name, dtype, meaning).
+ARRAYS: dict[str, tuple[str, str, list[tuple[str, str, str]]]] = {
+    "servers": (
+        "server",
+        "n_servers",
+        [
+            ("length", "i4", "queue length: jobs in the server, those in service included"),
+            ("pool", "i4", "its pool"),
+            ("head", "i4", "its first job, -1 if idle"),
+            ("tail", "i4", "its last job, -1 if idle"),
+            ("message", "i4", "first entry of its outstanding pull-messages, -1 if none"),
+            ("position", "i4", "where it stands in `order` (only if `sorted_on`)"),
+        ],
+    ),
+    "pools": (
+        "pool",
+        "n_pools",
+        [
+            ("first", "i8", "its first server"),
+            ("servers", "i8", "number of servers"),
+            ("speed", "f8", "jobs per unit time of each slot: speed over mean size"),
+            ("limit", "i8", "most jobs a server may hold (NO_LIMIT: infinite)"),
+            ("slots", "i8", "jobs served at once by a server"),
+            ("shares", "i8", "1: processor sharing, 0: first come first served"),
+            ("ticks_from", "f8", "sum of slots x speed over the servers of earlier pools"),
+            ("speed_to", "f8", "sum of speeds over the servers up to and with this pool"),
+            ("tails", "i8", "its row in `tails`"),
+            ("levels", "i8", "room of that row: queue lengths 0 .. levels - 1"),
+            ("shortest", "i8", "smallest queue length in the pool (only if `sorted_on`)"),
+            ("warm", "i8", "its row in `warm`"),
+            ("warm_levels", "i8", "length of that row"),
+        ],
+    ),
+    "routers": (
+        "router",
+        "n_routers",
+        [
+            ("held", "i8", "pull-messages it holds"),
+            ("weight_to", "f8", "share of the arrivals of routers up to and with this one"),
+        ],
+    ),
+    "lists": (  # index router * n_pools + pool
+        "message_list",
+        "n_routers * n_pools",
+        [
+            ("begin", "i8", "where it starts in `held`"),
+            ("count", "i8", "messages in it"),
+            ("room", "i8", "messages it has room for"),
+        ],
+    ),
+    "held": ("held", "room", [("entry", "i4", "a pull-message")]),
+    "entries": (
+        "entry",
+        "room",
+        [
+            ("server", "i4", "the idle server that sent it"),
+            ("router", "i4", "the router that holds it"),
+            ("position", "i4", "where it stands in its list"),
+            ("next", "i4", "next entry of the same server, or next free entry"),
+        ],
+    ),
+    "jobs": (
+        "job",
+        "room",
+        [
+            ("arrived", "f8", "when it arrived"),
+            ("next", "i4", "the job behind it in its server, or the next free job"),
+            ("klass", "i4", "its class"),
+        ],
+    ),
+    "tails": (
+        "tail",
+        "room",
+        [
+            ("servers", "i8", "servers of the pool that hold at least k jobs"),
+            ("area", "f8", "time integral of that number up to `changed`"),
+            ("changed", "f8", "when it last changed"),
+        ],
+    ),
+    "order": ("order", "n_servers", [("server", "i4", "servers of a pool, longest first")]),
+    "memory": (  # index router * n_servers + server
+        "memory",
+        "n_routers * n_servers",
+        [
+            ("message_since", "f8", "when the held message came"),
+            ("sent_at", "f8", "when this router last sent a job there, -inf if never"),
+            ("sent", "i8", "jobs sent there since the server's message last came or was used"),
+        ],
+    ),
+    "candidates": ("candidate", "samples", [("server", "i4", "a server sampled for this job")]),
+    "histogram": ("bin", "BINS", [("count", "i8", "departed jobs with such a response time")]),
+    "streams": (
+        "stream",
+        "STREAMS",
+        [("a", "u8", "xoshiro256++"), ("b", "u8", ""), ("c", "u8", ""), ("d", "u8", "")],
+    ),
+    "params": ("param", "any", [("value", "f8", "an argument of the rule")]),
+    "scratch": ("scratch", "any", [("value", "f8", "memory of the rule, zero at the start")]),
+    "start": ("start", "n_servers", [("length", "i4", "queue length at time 0")]),
+    "warm": ("warm", "any", [("below", "f8", "P(stationary queue length <= k)")]),
+}
+
+SCALARS: list[tuple[str, str, str]] = [
+    # the system
+    ("n_servers", "i8", "servers"),
+    ("n_pools", "i8", "pools"),
+    ("n_routers", "i8", "routers"),
+    ("n_params", "i8", "arguments of the rule"),
+    ("n_scratch", "i8", "memory cells of the rule"),
+    ("arrival_rate", "f8", "jobs per unit time, all routers"),
+    ("tick_rate", "f8", "sum of slots x speed: potential completions per unit time"),
+    ("speed_sum", "f8", "sum of the servers' speeds"),
+    ("migration_rate", "f8", "resamplings per job and unit time"),
+    ("equal_routers", "i8", "1: every router receives the same share of arrivals"),
+    ("fate", "i8", "what becomes of a message held elsewhere: WITHDRAW, KEEP, RESEND"),
+    ("start_mode", "i8", "how a trajectory begins: EMPTY, WARM, GIVEN"),
+    # what the rule or the observer wants kept
+    ("messages_on", "i8", "1: idle servers send pull-messages"),
+    ("sorted_on", "i8", "1: servers are kept sorted by queue length within their pool"),
+    ("memory_on", "i8", "1: routers remember messages and sendings"),
+    ("samples", "i8", "servers sampled for each job (0: none)"),
+    ("replace", "i8", "1: sampled with replacement"),
+    ("router_samples", "i8", "routers an idle server samples to send to the poorest (JIQ-SQ)"),
+    # time
+    ("clock", "f8", "now"),
+    ("next_arrival", "f8", "when the next job arrives"),
+    ("next_tick", "f8", "when the next potential completion comes"),
+    ("next_ring", "f8", "when the next job resamples"),
+    ("ring_hazard", "f8", "unit-rate hazard left until then"),
+    ("ring_from", "f8", "when that hazard was last consumed"),
+    # the pending decision
+    ("kind", "i8", "NOTHING, ARRIVAL or RESAMPLE"),
+    ("router", "i8", "router of the arriving job (-1 at a resampling)"),
+    ("klass", "i8", "class of the arriving job"),
+    ("source", "i8", "server of the resampling job (-1 at an arrival)"),
+    ("target", "i8", "server it sampled (-1 at an arrival)"),
+    ("height", "i8", "place of the resampling job in its server, 0 the head"),
+    ("action", "i8", "the server chosen"),
+    ("chosen", "i8", "1: `action` is chosen but not yet carried out"),
+    # the last decision
+    ("found", "i8", "jobs the placed job found in its server"),
+    ("lost", "i8", "1: the job was blocked"),
+    ("expected_response", "f8", "expected response time of the placed job, 0 if lost"),
+    # counters since time 0
+    ("area", "f8", "time integral of the number in system up to `area_to`"),
+    ("area_to", "f8", "when `area` was last brought up to date"),
+    ("present", "i8", "jobs in the system"),
+    ("idle", "i8", "idle servers"),
+    ("arrivals", "i8", "jobs that arrived and were placed or lost"),
+    ("blocked", "i8", "jobs lost"),
+    ("waited", "i8", "accepted jobs that did not start service at once"),
+    ("found_idle", "i8", "accepted jobs that found their server idle"),
+    ("moved_to_idle", "i8", "migrants that found their server idle"),
+    ("started", "i8", "jobs present at time 0"),
+    ("started_busy", "i8", "servers busy at time 0"),
+    ("departed", "i8", "jobs served"),
+    ("response_sum", "f8", "sum of the response times of departed jobs"),
+    ("arrived_sum", "f8", "sum of the arrival times of the jobs present"),
+    ("sent", "i8", "pull-messages sent, the initial ones included"),
+    ("used", "i8", "pull-messages used"),
+    ("withdrawn", "i8", "pull-messages withdrawn"),
+    ("absorbed", "i8", "pull-messages sent to a router that held one of that server"),
+    ("outstanding", "i8", "pull-messages held by routers"),
+    ("probes", "i8", "questions asked, each answered"),
+    ("empty_handed", "i8", "arrivals at a router that held no message"),
+    ("migrations", "i8", "jobs moved"),
+    ("resamplings", "i8", "resamplings that were decisions"),
+    ("events", "i8", "events: arrivals, ticks, resamplings"),
+    # room
+    ("need", "i8", "what must grow before going on: NOTHING, JOBS, LEVELS, HELD, ENTRIES"),
+    ("need_pool", "i8", "the pool whose levels must grow"),
+    ("jobs_room", "i8", "jobs the array has room for"),
+    ("jobs_used", "i8", "jobs ever used in it"),
+    ("jobs_free", "i8", "first free job, -1 if none"),
+    ("held_room", "i8", "places in `held`"),
+    ("held_used", "i8", "places given to lists"),
+    ("held_spare", "i8", "places one more message may take"),
+    ("entries_room", "i8", "entries there is room for"),
+    ("entries_used", "i8", "entries ever used"),
+    ("entries_free", "i8", "first free entry, -1 if none"),
+]
+
+RECORDS = {
+    name: np.dtype([(field, kind) for field, kind, _ in fields], align=True)
+    for name, (_, _, fields) in ARRAYS.items()
+}
+WORLD = np.dtype(
+    [(field, kind) for field, kind, _ in SCALARS]
+    + [(f"at_{name}", "i8") for name in ARRAYS]
+    + [(f"size_{name}", "i8") for name in ARRAYS],
+    align=True,
+)
+
+# --- codes --------------------------------------------------------------------------------------
+NOTHING = 0
+ARRIVAL, RESAMPLE = 1, 2  # w.kind
+WITHDRAW, KEEP, RESEND = 0, 1, 2  # w.fate
+EMPTY, WARM, GIVEN = 0, 1, 2  # w.start_mode
+JOBS, LEVELS, HELD, ENTRIES = 1, 2, 3, 4  # w.need
+DECIDE, GROW, INVALID, PAUSE, DONE = 0, 1, 2, 3, 4  # status returned by the compiled entries
+
+ARRIVALS, SERVICE, MIGRATION, NETWORK, POLICY = 0, 1, 2, 3, 4  # streams
+STREAMS = 5
+
+NO_LIMIT = 1 << 60
+
+BINS_PER_OCTAVE_BITS = 6
+LOWEST_OCTAVE, OCTAVES = -20, 56
+BINS = OCTAVES << BINS_PER_OCTAVE_BITS

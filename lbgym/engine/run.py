@@ -1,0 +1,67 @@
+"""The compiled entries: begin a trajectory, step it, or run it with a rule in one loop."""
+
+from numba import types
+
+from .access import entry, rule_type, world
+from .events import advance, apply, begin, fill
+from .layout import ARRIVAL, DECIDE, DONE, PAUSE
+
+_EVENTS_PER_CALL = 4_000_000
+
+
+@entry(types.void(types.int64))
+def begin_trajectory(address):
+    """Draw the first times and the queue lengths of time 0."""
+    begin(world(address))
+
+
+@entry(types.void(types.int64))
+def fill_servers(address):
+    """Put the jobs of time 0 into the servers and send the first messages."""
+    fill(world(address))
+
+
+@entry(types.int64(types.int64))
+def next_decision(address):
+    """Run events until the next decision."""
+    return advance(world(address))
+
+
+@entry(types.int64(types.int64, types.int64))
+def carry_out(address, action):
+    """Carry out the pending decision."""
+    return apply(world(address), action)
+
+
+@entry(types.int64(types.int64, rule_type))
+def ask(address, rule):
+    """What a rule says to the pending decision."""
+    return rule(world(address))
+
+
+@entry(types.int64(types.int64, rule_type, rule_type, types.int64))
+def run_until(address, place_rule, move_rule, arrivals):
+    """Advance, decide and apply until so many jobs have arrived.
+
+    DONE, GROW, INVALID or PAUSE; call again to go on. A decision that is made but cannot be
+    carried out for want of room is kept (`w.chosen`) and not made twice.
+    """
+    w = world(address)
+    last_event = w.events + _EVENTS_PER_CALL
+    while w.arrivals < arrivals:
+        if not w.chosen:
+            status = advance(w)
+            if status != DECIDE:
+                return status
+            if w.kind == ARRIVAL:
+                w.action = place_rule(w)
+            else:
+                w.action = move_rule(w)
+            w.chosen = 1
+        status = apply(w, w.action)
+        if status != DECIDE:
+            return status
+        w.chosen = 0
+        if w.events > last_event:
+            return PAUSE
+    return DONE

@@ -1,0 +1,313 @@
+"""A running system: allocates the arrays, links them, clears them, makes them grow."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lbgym.system import System
+
+from . import layout
+from .layout import RECORDS, WORLD
+from .run import begin_trajectory, fill_servers
+
+_FATES = {"withdraw": layout.WITHDRAW, "keep": layout.KEEP, "resend": layout.RESEND}
+_LIST_ROOM = 8
+_WARM_TAIL = 1e-13
+
+
+class Overload(RuntimeError):
+    """More jobs in the system than `max_jobs`."""
+
+    def __init__(self, present: int, max_jobs: int) -> None:
+        super().__init__(
+            f"max_jobs: {present} jobs in the system reach the allowed {max_jobs}; "
+            "the system is overloaded or unstable"
+        )
+
+
+class State:
+    """One running copy of a system.
+
+    Parameters
+    ----------
+    system : System
+    messages : bool
+        Idle servers send pull-messages.
+    ordered : bool
+        Servers are kept sorted by queue length (JSQ, SED and the like; always with migrations).
+    memory : bool
+        Routers remember messages and sendings (only observations need it).
+    samples : int
+        Servers sampled for each arriving job.
+    router_samples : int
+        Routers an idle server samples before it sends its message (JIQ-SQ).
+    params, scratch
+        Arguments of the rule and the number of its memory cells.
+    max_jobs : int
+        Most jobs in the system; more raise `Overload`.
+    """
+
+    def __init__(
+        self,
+        system: System,
+        *,
+        messages: bool = False,
+        ordered: bool = False,
+        memory: bool = False,
+        samples: int = 0,
+        router_samples: int = 1,
+        params: Sequence[float] = (),
+        scratch: int = 0,
+        max_jobs: int = 10_000_000,
+    ) -> None:
+        self.system = system
+        self.max_jobs = max_jobs
+        self.world = np.zeros(1, WORLD)
+        self.arrays: dict[str, NDArray[Any]] = {}
+        w = self.world[0]
+        n, pools, routers = system.servers, len(system.pools), system.router_count
+        w["n_servers"], w["n_pools"], w["n_routers"] = n, pools, routers
+        w["arrival_rate"] = system.arrival_rate
+        w["migration_rate"] = system.migration_rate
+        w["equal_routers"] = len(set(system.router_weights)) == 1
+        w["fate"] = _FATES[system.message_fate]
+        w["messages_on"] = messages
+        w["sorted_on"] = ordered or system.migration_rate > 0
+        w["memory_on"] = memory
+        w["samples"], w["replace"] = samples, system.replace
+        w["router_samples"] = router_samples
+        w["n_params"], w["n_scratch"] = len(params), scratch
+
+        made = self._make
+        made("servers", n)
+        made("pools", pools)
+        made("routers", routers)["weight_to"] = np.cumsum(system.router_weights)
+        made("lists", routers * pools if messages else 0)
+        made("jobs", 64 + 2 * n if n < 100_000 else n + n // 2)
+        made("tails", 0)
+        made("order", n if w["sorted_on"] else 0)
+        made("memory", routers * n if memory else 0)
+        made("candidates", samples)
+        made("histogram", layout.BINS)
+        made("streams", layout.STREAMS)
+        made("params", len(params))["value"] = params
+        made("scratch", scratch)
+        made("start", n)
+        made("entries", n if messages else 0)
+        made("held", 4 * n + 4 * _LIST_ROOM * routers * pools if messages else 0)
+        self._fill_pools()
+        self.link()
+
+    def _make(self, name: str, length: int) -> NDArray[Any]:
+        self.arrays[name] = np.zeros(length, RECORDS[name])
+        return self.arrays[name]
+
+    def _fill_pools(self) -> None:
+        pools = self.arrays["pools"]
+        first, ticks, speed, row = 0, 0.0, 0.0, 0
+        for k, spec in enumerate(self.system.pools):
+            this = pools[k]
+            rate = spec.speed / self.system.mean_size
+            this["first"], this["servers"], this["speed"] = first, spec.servers, rate
+            this["limit"] = layout.NO_LIMIT if spec.limit is None else spec.limit
+            this["slots"], this["shares"] = spec.slots, spec.discipline == "ps"
+            this["ticks_from"] = ticks
+            self.arrays["servers"]["pool"][first : first + spec.servers] = k
+            first += spec.servers
+            ticks += spec.servers * spec.slots * rate
+            speed += spec.servers * rate
+            this["speed_to"] = speed
+            this["tails"] = row
+            this["levels"] = 16 if spec.limit is None else min(spec.limit + 3, 64)
+            row += this["levels"]
+        self._make("tails", row)
+        self._make("warm", 0)
+        self.world[0]["speed_sum"], self.world[0]["tick_rate"] = speed, ticks
+
+    def link(self) -> None:
+        """Write the arrays' addresses and sizes into the world. Nothing else may."""
+        w = self.world[0]
+        for name, array in self.arrays.items():
+            w[f"at_{name}"] = array.ctypes.data
+            w[f"size_{name}"] = len(array)
+        w["jobs_room"] = len(self.arrays["jobs"])
+        w["held_room"] = len(self.arrays["held"])
+        w["entries_room"] = len(self.arrays["entries"])
+        self.address = self.world.ctypes.data
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k != "address"}
+
+    def __setstate__(self, values: dict[str, Any]) -> None:
+        self.__dict__.update(values)
+        self.link()
+
+    def copy(self) -> State:
+        """An independent copy that goes on from here."""
+        return copy.deepcopy(self)
+
+    # --- beginning --------------------------------------------------------------------------------
+    def seed(self, generator: np.random.Generator) -> None:
+        """Fill the random streams from a NumPy generator."""
+        words = generator.integers(1, 2**64, size=(layout.STREAMS, 4), dtype=np.uint64)
+        for k, field in enumerate("abcd"):
+            self.arrays["streams"][field] = words[:, k]
+
+    def clear(self) -> None:
+        """Back to time 0, nobody in; streams, parameters and room stay."""
+        w, a = self.world[0], self.arrays
+        for name, kind, _ in layout.SCALARS[_FIRST_MOVING:_FIRST_ROOM]:
+            w[name] = np.zeros((), kind)
+        n = w["n_servers"]
+        for field in ("length", "message", "head", "tail"):
+            a["servers"][field] = 0 if field == "length" else -1
+        a["pools"]["shortest"] = 0
+        a["routers"]["held"] = 0
+        for name in ("tails", "histogram", "scratch"):
+            a[name][...] = np.zeros((), RECORDS[name])
+        if w["sorted_on"]:
+            a["order"]["server"] = np.arange(n)
+            a["servers"]["position"] = np.arange(n)
+        if w["memory_on"]:
+            a["memory"]["message_since"] = 0.0
+            a["memory"]["sent_at"] = -np.inf
+            a["memory"]["sent"] = 0
+        rows = len(a["lists"])
+        a["lists"]["begin"] = _LIST_ROOM * np.arange(rows)
+        a["lists"]["count"] = 0
+        a["lists"]["room"] = _LIST_ROOM
+        w["held_used"], w["held_spare"] = _LIST_ROOM * rows, 2 * _LIST_ROOM
+        w["entries_used"], w["entries_free"] = 0, -1
+        w["jobs_used"], w["jobs_free"] = 0, -1
+        w["need"] = layout.NOTHING
+        w["idle"] = n
+        w["router"] = w["source"] = w["target"] = -1
+
+    def begin(self, start: str | Sequence[int] = "empty") -> None:
+        """A new trajectory from the streams as they are.
+
+        `start`: ``"empty"``, ``"warm"`` (each queue from its stationary law under speed-weighted
+        random dispatch), or one queue length for each server.
+        """
+        w = self.world[0]
+        w["start_mode"] = self._prepare_start(start)
+        self.clear()
+        begin_trajectory(self.address)
+        lengths = self.arrays["start"]["length"]
+        while lengths.sum() > len(self.arrays["jobs"]):
+            self._grow_jobs()
+        for k, this in enumerate(self.arrays["pools"]):
+            longest = lengths[this["first"] : this["first"] + this["servers"]].max()
+            while longest + 2 >= self.arrays["pools"][k]["levels"]:
+                self._grow_levels(k)
+        fill_servers(self.address)
+
+    def _prepare_start(self, start: str | Sequence[int] | NDArray[Any]) -> int:
+        if isinstance(start, str):
+            if start == "empty":
+                return layout.EMPTY
+            if start == "warm":
+                if len(self.arrays["warm"]) == 0:
+                    self._fill_warm()
+                return layout.WARM
+            raise ValueError(f"start: must be 'empty', 'warm' or queue lengths, got {start!r}")
+        lengths = np.asarray(start)
+        n = self.system.servers
+        if lengths.shape != (n,) or not np.issubdtype(lengths.dtype, np.integer):
+            raise ValueError(f"start: must be {n} whole queue lengths, got {start!r}")
+        bad = np.flatnonzero((lengths < 0) | (lengths > self.system.limits))
+        if len(bad):
+            i = bad[0]
+            raise ValueError(
+                f"start[{i}]: must be between 0 and its server's limit "
+                f"({self.system.limits[i]:g}), got {lengths[i]}"
+            )
+        if lengths.sum() > self.max_jobs:
+            raise ValueError(f"start: {lengths.sum()} jobs are more than max_jobs ({self.max_jobs})")
+        self.arrays["start"]["length"] = lengths
+        return layout.GIVEN
+
+    def _fill_warm(self) -> None:
+        """Stationary laws of the pools' servers under speed-weighted random dispatch (M/M/s/K)."""
+        rows = []
+        for spec in self.system.pools:
+            offered = self.system.arrival_rate / self.world[0]["speed_sum"]
+            if spec.limit is None and offered >= spec.slots:
+                raise ValueError(
+                    "start: 'warm' needs speed-weighted random dispatch to be stable "
+                    f"(load below 1 or finite limits), got load {self.system.load:g}"
+                )
+            weights = [1.0]
+            while len(weights) <= (np.inf if spec.limit is None else spec.limit):
+                k = len(weights)
+                weights.append(weights[-1] * offered / min(k, spec.slots))
+                if k > spec.slots and weights[-1] < _WARM_TAIL * sum(weights):
+                    break
+            rows.append(np.cumsum(weights) / np.sum(weights))
+        pools = self.arrays["pools"]
+        pools["warm_levels"] = [len(row) for row in rows]
+        pools["warm"] = np.cumsum([0, *pools["warm_levels"][:-1]])
+        self._make("warm", sum(map(len, rows)))["below"] = np.concatenate(rows)
+        self.link()
+
+    # --- growing ----------------------------------------------------------------------------------
+    def grow(self) -> None:
+        """Make room for what the engine needs (`w.need`), at least half as much again."""
+        w = self.world[0]
+        need = w["need"]
+        if need == layout.JOBS:
+            self._grow_jobs()
+        elif need == layout.LEVELS:
+            self._grow_levels(int(w["need_pool"]))
+        elif need == layout.HELD:
+            self._grow_held()
+        elif need == layout.ENTRIES:
+            self._lengthen("entries", max(16, len(self.arrays["entries"])))
+        w["need"] = layout.NOTHING
+
+    def _lengthen(self, name: str, more: int) -> None:
+        old = self.arrays[name]
+        self._make(name, len(old) + more)[: len(old)] = old
+        self.link()
+
+    def _grow_jobs(self) -> None:
+        room = len(self.arrays["jobs"])
+        if room >= self.max_jobs:
+            raise Overload(int(self.world[0]["present"]), self.max_jobs)
+        more = room if room < 1_000_000 else room // 4
+        self._lengthen("jobs", min(more, self.max_jobs - room))
+
+    def _grow_levels(self, pool: int) -> None:
+        pools, old = self.arrays["pools"], self.arrays["tails"]
+        more = int(pools[pool]["levels"])
+        end = int(pools[pool]["tails"]) + more
+        grown = self._make("tails", len(old) + more)
+        grown[:end], grown[end + more :] = old[:end], old[end:]
+        grown["changed"][end : end + more] = 0.0
+        pools["levels"][pool] += more
+        pools["tails"][pool + 1 :] += more
+        self.link()
+
+    def _grow_held(self) -> None:
+        """Lay the routers' lists afresh, each with room for twice its messages."""
+        lists, old = self.arrays["lists"], self.arrays["held"]
+        rooms = np.maximum(_LIST_ROOM, 2 * lists["count"])
+        bases = np.cumsum(rooms) - rooms
+        used, spare = int(rooms.sum()), int(2 * rooms.max())
+        held = self._make("held", max(len(old), 2 * used + 4 * spare))
+        for row, base in zip(lists, bases, strict=True):
+            count = row["count"]
+            held[base : base + count] = old[row["begin"] : row["begin"] + count]
+        lists["begin"], lists["room"] = bases, rooms
+        self.world[0]["held_used"], self.world[0]["held_spare"] = used, spare
+        self.link()
+
+
+_NAMES = [name for name, _, _ in layout.SCALARS]
+_FIRST_MOVING = _NAMES.index("clock")
+_FIRST_ROOM = _NAMES.index("need")

@@ -1,0 +1,56 @@
+"""Classical policies by name: `make(name, system)`, `agent(name, env)`, `names()`."""
+
+from typing import Any
+
+from lbgym.engine.vocabulary import (
+    candidate,
+    coin,
+    message_server,
+    messages_held,
+    param,
+    pick,
+    probe,
+    probe_all,
+    recall,
+    remember,
+    seen,
+    speed,
+)
+
+from . import jsq, local_search, pull, static
+from .registry import Family, Policy, custom, families, make, names, parse
+
+__all__ = [
+    "Family",
+    "Policy",
+    "agent",
+    "candidate",
+    "coin",
+    "custom",
+    "families",
+    "jsq",
+    "local_search",
+    "make",
+    "message_server",
+    "messages_held",
+    "names",
+    "param",
+    "parse",
+    "pick",
+    "probe",
+    "probe_all",
+    "pull",
+    "recall",
+    "remember",
+    "seen",
+    "speed",
+    "static",
+]
+
+
+def agent(name: str, env: Any) -> Any:
+    """The agent of a policy, acting on what `env` shows.
+
+    Raises ValueError that names the columns which the environment lacks.
+    """
+    return make(name, env.unwrapped.system).agent(env)

@@ -1,0 +1,247 @@
+"""Rules that compare queue lengths: JSQ, SED, JSED, index and FPI, over all servers or d probes.
+
+All of them send the job where ``(q + a) / c`` is least, q being the queue length (the job in
+service included), with constants a and c of the server's pool:
+
+| name | a | c | source |
+|---|---|---|---|
+| ``jsq`` | 0 | 1 | Winston 1977 |
+| ``sed`` | 1 | mu | shortest expected delay; Shenker and Weinrib 1989 |
+| ``jsed`` | 0 | mu | order of Luo and Zubeldia, arXiv 2510.14284 |
+| ``index(a)`` | a | mu | |
+| ``fpi`` | 1 | mu - lambda | one step of policy improvement from the best Bernoulli split; Krishnan 1990 |
+
+``jsq`` .. ``fpi`` look at all n servers (2n messages a job), ``jsq(d)`` and ``sed(d)`` at d servers
+sampled for the job (2d messages; Vvedenskaya et al. 1996, Mitzenmacher 2001). Ties: ``random``
+(uniform), ``fastest`` (uniform among the fastest), ``lowest`` (lowest index). Limits are ignored.
+
+``threshold(k)``, two servers: the slower only if it is empty and the faster holds at least k jobs
+(Larsen 1981; Lin and Kumar 1984 for the queue with one line).
+"""
+
+from __future__ import annotations
+
+import math
+
+from lbgym.engine.access import inner, pool, rule, server
+from lbgym.engine.vocabulary import (
+    candidate,
+    param,
+    pick,
+    probe,
+    probe_all,
+    seen,
+    shortest,
+    shortest_count,
+    shortest_server,
+    speed,
+)
+from lbgym.system import System
+
+from .registry import Parts, count, family, one_of
+
+_RANDOM, _FASTEST, _LOWEST = 0, 1, 2
+_TIES = {"random": _RANDOM, "fastest": _FASTEST, "lowest": _LOWEST}
+_SAME = 1e-12  # relative; indices closer than this tie
+
+
+@inner
+def compare(x, y):
+    """-1, 0 or 1: x less than, as good as equal to, or greater than y."""
+    if abs(x - y) <= _SAME * abs(y):
+        return 0
+    return -1 if x < y else 1
+
+
+@inner
+def _index(w, p, q):
+    """(q + a) / c of pool p; params: ties, then a and c of each pool."""
+    return (q + param(w, 1 + 2 * p)) / param(w, 2 + 2 * p)
+
+
+@rule
+def least_of_all(w):
+    """The server of least index among all, found by pools: O(pools)."""
+    probe_all(w)
+    ties = int(param(w, 0))
+    least, fastest = _index(w, 0, shortest(w, 0)), pool(w, 0).speed
+    for p in range(1, w.n_pools):
+        this = pool(w, p)
+        order = compare(_index(w, p, shortest(w, p)), least)
+        if order < 0:
+            least, fastest = _index(w, p, shortest(w, p)), this.speed
+        elif order == 0:
+            fastest = max(fastest, this.speed)
+    tied = 0
+    lowest = w.n_servers
+    for p in range(w.n_pools):
+        if compare(_index(w, p, shortest(w, p)), least) == 0:
+            if ties == _LOWEST:
+                for k in range(shortest_count(w, p)):
+                    lowest = min(lowest, shortest_server(w, p, k))
+            elif ties == _RANDOM or pool(w, p).speed == fastest:
+                tied += shortest_count(w, p)
+    if ties == _LOWEST:
+        return lowest
+    k = pick(w, tied)
+    for p in range(w.n_pools):
+        if compare(_index(w, p, shortest(w, p)), least) == 0:
+            if ties == _RANDOM or pool(w, p).speed == fastest:
+                if k < shortest_count(w, p):
+                    return shortest_server(w, p, k)
+                k -= shortest_count(w, p)
+    return -1
+
+
+@inner
+def _better(w, i, j, ties):
+    """Whether sampled server i goes before j when their indices tie."""
+    if ties == _FASTEST:
+        return compare(speed(w, j), speed(w, i))
+    if ties == _LOWEST:
+        return -1 if i < j else 1
+    return 0
+
+
+@inner
+def least_of_sampled(w, ties):
+    """The server of least index among those sampled; params as `least_of_all`."""
+    best = candidate(w, 0)
+    least = _index(w, server(w, best).pool, probe(w, best))
+    tied = 1
+    for k in range(1, w.samples):
+        i = candidate(w, k)
+        value = _index(w, server(w, i).pool, probe(w, i))
+        order = compare(value, least)
+        if order == 0 and i != best:
+            order = _better(w, i, best, ties)
+        if order < 0:
+            best, least, tied = i, value, 1
+        elif order == 0:
+            tied += 1
+            if pick(w, tied) == 0:
+                best = i
+    return best
+
+
+@rule
+def least_of_probed(w):
+    """The server of least index among the d sampled for this job."""
+    return least_of_sampled(w, int(param(w, 0)))
+
+
+@rule
+def threshold(w):
+    """The slower of two servers only if empty while the faster holds at least k. Params: k."""
+    probe_all(w)
+    fast, slow = 0, 1
+    if speed(w, 1) > speed(w, 0):
+        fast, slow = 1, 0
+    if seen(w, slow) == 0 and seen(w, fast) >= param(w, 0):
+        return slow
+    return fast
+
+
+# --- building -------------------------------------------------------------------------------------
+def index_params(system: System, ties: str, name: str, index: str, a: float = 1.0) -> list[float]:
+    """Params of `least_of_all`: ties, then a and c of each pool."""
+    params = [float(one_of(ties, _TIES, f"{name}: ties"))]
+    rates = best_split(system) if index == "fpi" else None
+    for k, spec in enumerate(system.pools):
+        mu = spec.speed / system.mean_size
+        if index == "jsq":
+            params += [0.0, 1.0]
+        elif rates is not None:
+            params += [1.0, mu - rates[k]]
+        else:
+            params += [a, mu]
+    return params
+
+
+def best_split(system: System) -> list[float]:
+    """Arrival rate to each server of a pool that minimises E[N] over Bernoulli splits.
+
+    For parallel M/M/1 queues, lambda_i = (mu_i - x sqrt(mu_i))^+ with x such that the rates sum to
+    the arrival rate (Bell and Stidham 1983).
+    """
+    total = system.arrival_rate
+    mus = [(spec.speed / system.mean_size, spec.servers) for spec in system.pools]
+    by_speed = sorted(mus, reverse=True)
+    x = 0.0
+    for k in range(len(by_speed), 0, -1):
+        speeds = math.fsum(mu * n for mu, n in by_speed[:k])
+        roots = math.fsum(math.sqrt(mu) * n for mu, n in by_speed[:k])
+        x = (speeds - total) / roots
+        if x < math.sqrt(by_speed[k - 1][0]):
+            break
+    return [max(mu - x * math.sqrt(mu), 0.0) for mu, _ in mus]
+
+
+def samples(d: object, system: System, name: str) -> int:
+    """Check the number of servers a job samples."""
+    number = count(d, f"{name}: d")
+    if number > system.servers and not system.replace:
+        raise ValueError(
+            f"{name}: d must be at most the number of servers ({system.servers}) "
+            f"when sampling without replacement, got {number}"
+        )
+    return number
+
+
+def _all_or_sampled(
+    system: System, name: str, index: str, d: object, ties: str, a: float
+) -> Parts:
+    params = tuple(index_params(system, ties, name, index, a))
+    if d is None:
+        return Parts(place=least_of_all, params=params, ordered=True)
+    return Parts(
+        place=least_of_probed,
+        params=params,
+        samples=samples(d, system, name),
+        information="d probes",
+        columns=("candidate", "queue_probed") + (("speed",) if index != "jsq" else ()),
+    )
+
+
+@family("jsq", information="live queue lengths", columns=("queue",))
+def build_jsq(system: System, d: int | None = None, *, ties: str = "random") -> Parts:
+    """The shortest queue of all servers, or of d sampled ones."""
+    return _all_or_sampled(system, "jsq", "jsq", d, ties, 0.0)
+
+
+@family("sed", information="live queue lengths, speeds", columns=("queue", "speed"))
+def build_sed(system: System, d: int | None = None, *, ties: str = "random") -> Parts:
+    """The least (q + 1) / mu of all servers, or of d sampled ones."""
+    return _all_or_sampled(system, "sed", "sed", d, ties, 1.0)
+
+
+@family("jsed", information="live queue lengths, speeds", columns=("queue", "speed"))
+def build_jsed(system: System, *, ties: str = "random") -> Parts:
+    """The least q / mu of all servers."""
+    return _all_or_sampled(system, "jsed", "jsed", None, ties, 0.0)
+
+
+@family("index", information="live queue lengths, speeds", columns=("queue", "speed"))
+def build_index(system: System, a: float, *, ties: str = "random") -> Parts:
+    """The least (q + a) / mu of all servers."""
+    if isinstance(a, str) or not 0 <= a < math.inf:
+        raise ValueError(f"index: a must be a number >= 0, got {a}")
+    return _all_or_sampled(system, "index", "index", None, ties, float(a))
+
+
+@family("fpi", information="live queue lengths, speeds, load", columns=("queue", "speed"))
+def build_fpi(system: System, *, ties: str = "random") -> Parts:
+    """One step of policy improvement from the best Bernoulli split."""
+    if system.load >= 1:
+        raise ValueError(f"fpi: needs a load below 1, got {system.load:g}")
+    if any(spec.slots > 1 for spec in system.pools):
+        raise ValueError("fpi: needs servers of one slot")
+    return _all_or_sampled(system, "fpi", "fpi", None, ties, 1.0)
+
+
+@family("threshold", information="live queue lengths, speeds", columns=("queue", "speed"))
+def build_threshold(system: System, k: int) -> Parts:
+    """Two servers: the slower only if it is empty and the faster holds at least k."""
+    if system.servers != 2:
+        raise ValueError(f"threshold: needs exactly 2 servers, the system has {system.servers}")
+    return Parts(place=threshold, params=(float(count(k, "threshold: k", least=0)),))

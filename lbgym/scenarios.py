@@ -1,0 +1,143 @@
+"""Named systems, as data. A new scenario is one entry of `SCENARIOS`; its system carries its name.
+
+>>> from lbgym import scenarios
+>>> scenarios.get("flagship").servers
+20
+"""
+
+from dataclasses import dataclass
+
+from lbgym.suggest import unknown
+from lbgym.system import Pool, System
+
+__all__ = ["SCENARIOS", "Scenario", "describe", "get", "names"]
+
+STOLYAR = "A. Stolyar, Pull-based load distribution among heterogeneous parallel servers: the case of multiple routers, arXiv:1512.07873"  # noqa: E501
+GANESH = "A. Ganesh, S. Lilienthal, D. Manjunath, A. Proutiere, F. Simatos, Load balancing via random local search in closed and open systems, 2012"  # noqa: E501
+CLASSIC = "classical"
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A system with a name, what it is good for, and where it comes from."""
+
+    system: System
+    description: str
+    source: str
+
+    @property
+    def name(self) -> str:
+        return self.system.name
+
+
+FLAGSHIP_POOLS = (Pool(10, speed=1.0, limit=10), Pool(10, speed=2.0, limit=10))
+
+_ALL = (
+    Scenario(
+        System(FLAGSHIP_POOLS, routers=4, load=0.9, name="flagship"),
+        "Two speeds, short queues, four routers that see only their own pull-messages.",
+        STOLYAR,
+    ),
+    Scenario(
+        System(FLAGSHIP_POOLS, routers=4, load=0.9, migration_rate=1.0, name="flagship-migrating"),
+        "The flagship with jobs that go on looking for a better server.",
+        f"{STOLYAR}; {GANESH}",
+    ),
+    Scenario(
+        System(FLAGSHIP_POOLS, routers=[0.8, 0.2], load=0.9, name="split-80-20"),
+        "The flagship's servers behind one busy router and one quiet one; messages go to both "
+        "alike, so the busy one runs short of them.",
+        STOLYAR,
+    ),
+    Scenario(
+        System([Pool(1, speed=1.0), Pool(1, speed=2.0)], load=0.9, name="pull-pair"),
+        "PULL is unstable here although the load is below 1: its critical load is .853851 and the "
+        "backlog grows by .0881 jobs per unit time.",
+        STOLYAR,
+    ),
+    Scenario(
+        System([Pool(1, speed=1.0), Pool(1, speed=10.0)], load=0.7, name="pair-1-10"),
+        "A slow server that does nearly best if left idle until the fast one holds four jobs.",
+        CLASSIC,
+    ),
+    Scenario(
+        System(
+            [Pool(1, speed=1.0), Pool(1, speed=2.0), Pool(1, speed=4.0)], load=0.7, name="triple"
+        ),
+        "Three speeds, small enough for the exact optimum.",
+        CLASSIC,
+    ),
+    Scenario(
+        System(
+            [
+                Pool(500, speed=1.0, limit=10),
+                Pool(300, speed=2.0, limit=10),
+                Pool(200, speed=4.0, limit=10),
+            ],
+            routers=4,
+            load=0.9,
+            name="thousand",
+        ),
+        "A thousand servers of three speeds: where the mean field is close to the truth.",
+        STOLYAR,
+    ),
+    Scenario(
+        System(Pool(1), load=0.8, name="mm1"),
+        "The M/M/1 queue: every estimate has a closed form.",
+        CLASSIC,
+    ),
+    Scenario(
+        System([Pool(2, speed=1.0, limit=2), Pool(2, speed=2.0, limit=4)], 2, 0.9, name="small"),
+        "Two speeds, two limits, two routers, few enough states for the exact chain.",
+        STOLYAR,
+    ),
+    Scenario(
+        System(
+            [Pool(5, speed=1.0, discipline="ps"), Pool(5, speed=2.0, discipline="ps")],
+            load=0.8,
+            migration_rate=1.0,
+            name="local-search",
+        ),
+        "Processor sharing; each job resamples its server at rate 1.",
+        GANESH,
+    ),
+    Scenario(
+        System(
+            [Pool(50, speed=1.0, limit=10), Pool(50, speed=2.0, limit=10)],
+            routers=4,
+            load=0.9,
+            name="hundred",
+        ),
+        "The flagship five times as large.",
+        STOLYAR,
+    ),
+)
+
+SCENARIOS: dict[str, Scenario] = {scenario.name: scenario for scenario in _ALL}
+
+
+def names() -> tuple[str, ...]:
+    """The scenarios' names."""
+    return tuple(SCENARIOS)
+
+
+def get(name: str) -> System:
+    """The system of that name; ValueError with the nearest name if there is none."""
+    return _find(name).system
+
+
+def describe(name: str) -> str:
+    """Two lines: the system, what it is good for and its source."""
+    scenario = _find(name)
+    return (
+        f"{scenario.name}: {scenario.system.describe()}\n"
+        f"  {scenario.description} [{scenario.source}]"
+    )
+
+
+def _find(name: str) -> Scenario:
+    try:
+        return SCENARIOS[name]
+    except (KeyError, TypeError):
+        hint = "; a file's name ends in .toml"
+        raise ValueError(f"system: {unknown('scenario', name, SCENARIOS)}{hint}") from None

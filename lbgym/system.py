@@ -1,0 +1,592 @@
+"""What a system is: pools of servers, routers, a load. Frozen, checked once, plain data outside.
+
+A `System` says what there is; where it is now is the engine's state. Times are in units of the
+mean service time of a job of size 1 on a server of speed 1.
+"""
+
+import dataclasses
+import inspect
+import json
+import math
+import re
+import reprlib
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, dataclass
+from numbers import Real
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lbgym.suggest import nearest, unknown
+
+__all__ = ["JobClass", "Pool", "System", "as_system"]
+
+Discipline = Literal["fcfs", "ps"]
+MessageFate = Literal["withdraw", "keep", "resend"]
+
+DISCIPLINES = ("fcfs", "ps")
+MESSAGE_FATES = ("withdraw", "keep", "resend")
+
+MAX_SERVERS = 100_000_000  # the arrays of a larger system do not fit any machine we know of
+MAX_ROUTERS = 1_000_000
+MAX_COUNT = 2**31 - 1  # limits and slots: fits a 32-bit integer
+
+Part = TypeVar("Part", "Pool", "JobClass")
+
+
+# --- Checks: each returns the value in its plain Python type or raises one clear ValueError. -----
+
+
+def number(field: str, value: object, *, zero: bool = False) -> float:
+    """A finite float that is positive (or, with `zero`, at least 0)."""
+    allowed = "a finite number >= 0" if zero else "a finite number > 0"
+    error = ValueError(f"{field}: must be {allowed}, got {reprlib.repr(value)}")
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
+        raise error
+    try:
+        x = float(value)
+    except OverflowError:
+        raise error from None
+    if not math.isfinite(x) or x < 0 or (x == 0 and not zero):
+        raise error
+    return x + 0.0  # -0.0 becomes 0.0
+
+
+def integer(field: str, value: object, *, most: int) -> int:
+    """An integer from 1 to `most`; NumPy's integers are welcome."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= most:
+        got = reprlib.repr(value)
+        raise ValueError(f"{field}: must be an integer from 1 to {most:,}, got {got}")
+    return int(value)
+
+
+def one_of(field: str, value: object, allowed: tuple[str, ...]) -> str:
+    """One of the allowed words."""
+    if not isinstance(value, str) or value not in allowed:
+        near = nearest(value, allowed) if isinstance(value, str) else None
+        question = f", did you mean {near!r}?" if near is not None else ""
+        words = ", ".join(allowed)
+        raise ValueError(f"{field}: must be one of {words}, got {reprlib.repr(value)}{question}")
+    return str(value)
+
+
+def label(field: str, value: object) -> str:
+    """A text that fits into one cell of a table."""
+    if not isinstance(value, str) or not value.isprintable():
+        raise ValueError(f"{field}: must be printable text on one line, got {reprlib.repr(value)}")
+    return str(value)
+
+
+def flag(field: str, value: object) -> bool:
+    """A truth value, and nothing that merely acts like one."""
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"{field}: must be true or false, got {reprlib.repr(value)}")
+    return bool(value)
+
+
+# --- The parts. ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Servers alike in every respect.
+
+    servers: how many.
+    speed: work per unit time of a server (of each of its slots).
+    limit: the most jobs a server may hold, those in service included; None: any number.
+    slots: jobs that a server serves at once, each at `speed` (an Erlang loss server with C
+        circuits is `slots=C, limit=C`).
+    discipline: "fcfs" or "ps" (processor sharing, one slot).
+    """
+
+    servers: int
+    speed: float = 1.0
+    limit: int | None = None
+    slots: int = 1
+    discipline: Discipline = "fcfs"
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        put(self, "servers", integer("servers", self.servers, most=MAX_SERVERS))
+        put(self, "speed", number("speed", self.speed))
+        put(self, "slots", integer("slots", self.slots, most=MAX_COUNT))
+        put(self, "limit", _limit(self.limit, self.slots))
+        put(self, "discipline", one_of("discipline", self.discipline, DISCIPLINES))
+        if self.discipline == "ps" and self.slots != 1:
+            raise ValueError(f"slots: must be 1 with discipline ps, got {self.slots}")
+
+    def __repr__(self) -> str:
+        return _call(self)
+
+
+def _limit(value: object, slots: int) -> int | None:
+    if value is None or (isinstance(value, Real) and value == math.inf):
+        return None
+    try:
+        limit = integer("limit", value, most=MAX_COUNT)
+    except ValueError as error:
+        raise ValueError(f"{error} (without a limit: None)") from None
+    if limit < slots:
+        raise ValueError(f"limit: must be at least slots ({slots}), got {limit}")
+    return limit
+
+
+@dataclass(frozen=True)
+class JobClass:
+    """A kind of job.
+
+    share: its part of the arrivals; the shares of a system's classes are normalised.
+    mean_size: mean work of a job.
+    weight: what losing a job of this class counts.
+    """
+
+    share: float = 1.0
+    mean_size: float = 1.0
+    weight: float = 1.0
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        put(self, "share", number("share", self.share))
+        put(self, "mean_size", number("mean_size", self.mean_size))
+        put(self, "weight", number("weight", self.weight, zero=True))
+        put(self, "name", label("name", self.name))
+
+    def __repr__(self) -> str:
+        return _call(self)
+
+
+# --- The system. ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class System:
+    """Jobs arrive in a Poisson stream at routers, which send them to servers; sizes exponential.
+
+    pools: `Pool`s or their dicts, one or a list.
+    routers: how many, equally loaded, or a list of positive weights (normalised).
+    load, arrival_rate: exactly one of them; the other follows from
+        load = arrival_rate * mean size / sum of servers * slots * speed. Both then read as floats;
+        a load of 1 or more is allowed. `dataclasses.replace(system, load=0.8)` and
+        `system.with_load(0.8)` set a new load, whichever of the two was given before.
+    message_fate: what becomes of a pull-message when its idle server gets a job otherwise:
+        "withdraw", "keep" or "resend".
+    migration_rate: rate of each job's resampling clock; 0: jobs stay where they were placed.
+    replace: True if sampled servers are drawn with replacement.
+    classes: None or `JobClass`es or their dicts, all of one mean size.
+    name: a label for tables.
+
+    Any wrong value raises ValueError: field, what is allowed, what came.
+    """
+
+    pools: tuple[Pool, ...]
+    routers: int | tuple[float, ...]
+    message_fate: MessageFate
+    migration_rate: float
+    replace: bool
+    classes: tuple[JobClass, ...] | None
+    name: str
+    # ("load", 0.9) or ("arrival_rate", 27.0): what the user gave. A field, so that equality, hash,
+    # pickle and dataclasses.replace see it; the other of the two is always computed.
+    _given: tuple[str, float]
+
+    def __init__(
+        self,
+        pools: Pool | Mapping[str, Any] | Iterable[Pool | Mapping[str, Any]],
+        routers: int | Iterable[float] = 1,
+        load: float | None = None,
+        arrival_rate: float | None = None,
+        *,
+        message_fate: MessageFate = "withdraw",
+        migration_rate: float = 0.0,
+        replace: bool = False,
+        classes: JobClass
+        | Mapping[str, Any]
+        | Iterable[JobClass | Mapping[str, Any]]
+        | None = None,
+        name: str = "",
+        _given: tuple[str, float] | None = None,  # only for dataclasses.replace
+    ) -> None:
+        put = object.__setattr__
+        put(self, "pools", _parts("pools", Pool, pools))
+        put(self, "routers", _routers(routers))
+        put(self, "message_fate", one_of("message_fate", message_fate, MESSAGE_FATES))
+        put(self, "migration_rate", number("migration_rate", migration_rate, zero=True))
+        put(self, "replace", flag("replace", replace))
+        put(self, "classes", None if classes is None else _parts("classes", JobClass, classes))
+        put(self, "name", label("name", name))
+        put(self, "_given", _load_or_rate(load, arrival_rate, _given))
+        self._check_together()
+
+    def _check_together(self) -> None:
+        if self.servers > MAX_SERVERS:
+            raise ValueError(f"pools: at most {MAX_SERVERS:,} servers, got {self.servers:,}")
+        sizes = sorted({c.mean_size for c in self.classes or ()})
+        if len(sizes) > 1:
+            raise ValueError(
+                "classes: must all have the same mean_size (classes of unequal mean size need the "
+                f"engine for general sizes), got {', '.join(map(repr, sizes))}"
+            )
+        for quantity, value in (("a load", self.load), ("an arrival rate", self.arrival_rate)):
+            if not 0 < value < math.inf:
+                field, given = self._given
+                raise ValueError(
+                    f"{field}: {given!r} gives {quantity} of {value!r} with these speeds and "
+                    "sizes; must be a finite number > 0"
+                )
+
+    # --- How much is there, how much comes. ---
+
+    @property
+    def load(self) -> float:
+        """Arrival rate times mean size over capacity."""
+        field, value = self._given
+        return value if field == "load" else value * self.mean_size / self.capacity
+
+    @property
+    def arrival_rate(self) -> float:
+        """Jobs per unit time, all routers together."""
+        field, value = self._given
+        return value if field == "arrival_rate" else value * self.capacity / self.mean_size
+
+    @property
+    def servers(self) -> int:
+        """Number of servers."""
+        return sum(p.servers for p in self.pools)
+
+    @property
+    def capacity(self) -> float:
+        """Most work per unit time: the sum of servers * slots * speed."""
+        return math.fsum(p.servers * p.slots * p.speed for p in self.pools)
+
+    @property
+    def mean_size(self) -> float:
+        """Mean size of a job: of the classes, weighted by share."""
+        if self.classes is None:
+            return 1.0
+        total = math.fsum(c.share for c in self.classes)
+        return math.fsum(c.share * c.mean_size for c in self.classes) / total
+
+    @property
+    def router_count(self) -> int:
+        """Number of routers."""
+        return self.routers if isinstance(self.routers, int) else len(self.routers)
+
+    @property
+    def router_weights(self) -> tuple[float, ...]:
+        """Each router's part of the arrivals; sums to 1."""
+        if isinstance(self.routers, int):
+            return (1.0 / self.routers,) * self.routers
+        total = math.fsum(self.routers)
+        return tuple(w / total for w in self.routers)
+
+    @property
+    def class_shares(self) -> tuple[float, ...]:
+        """Each class's part of the arrivals; sums to 1. Without classes (1.0,)."""
+        if self.classes is None:
+            return (1.0,)
+        total = math.fsum(c.share for c in self.classes)
+        return tuple(c.share / total for c in self.classes)
+
+    @property
+    def migrates(self) -> bool:
+        """True if jobs resample their server."""
+        return self.migration_rate > 0
+
+    @property
+    def default_loss_charge(self) -> float:
+        """What a lost job costs if nobody says otherwise: twice the longest mean response time of
+        a job that takes the last place of a server with a limit; 0 without limits. No accepted job
+        then expects to cost more than half the charge, so losing jobs does not pay as a habit."""
+        last_place = (
+            self.mean_size * (1 + (p.limit - p.slots) / p.slots) / p.speed
+            for p in self.pools
+            if p.limit is not None
+        )
+        return 2.0 * max(last_place, default=0.0)
+
+    # --- One value per server, pools in order; a fresh array at each call. ---
+
+    @property
+    def pool_of_server(self) -> NDArray[np.int64]:
+        """(servers,) index of each server's pool."""
+        counts = [p.servers for p in self.pools]
+        return np.repeat(np.arange(len(self.pools), dtype=np.int64), counts)
+
+    @property
+    def speeds(self) -> NDArray[np.float64]:
+        """(servers,) work per unit time."""
+        return np.array([p.speed for p in self.pools])[self.pool_of_server]
+
+    @property
+    def limits(self) -> NDArray[np.float64]:
+        """(servers,) most jobs; inf without a limit."""
+        per_pool = [math.inf if p.limit is None else float(p.limit) for p in self.pools]
+        return np.array(per_pool)[self.pool_of_server]
+
+    # --- Another system like this one. ---
+
+    def with_load(self, load: float) -> Self:
+        """The same system at another load."""
+        return dataclasses.replace(self, _given=("load", number("load", load)))
+
+    # --- As data and as text. ---
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that JSON can hold: "kind" and every field that is not at its default."""
+        data: dict[str, Any] = {"kind": "dispatch"}
+        if self.name:
+            data["name"] = self.name
+        data["pools"] = [_non_defaults(p) for p in self.pools]
+        if self.routers != 1:
+            data["routers"] = self.routers if isinstance(self.routers, int) else list(self.routers)
+        field, value = self._given
+        data[field] = value
+        if self.message_fate != "withdraw":
+            data["message_fate"] = self.message_fate
+        if self.migration_rate:
+            data["migration_rate"] = self.migration_rate
+        if self.replace:
+            data["replace"] = True
+        if self.classes is not None:
+            data["classes"] = [_non_defaults(c) for c in self.classes]
+        return data
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """The system that `to_dict` wrote; "kind" may be left out."""
+        if not isinstance(data, Mapping):
+            raise ValueError(f"system: must be a dict, got {reprlib.repr(data)}")
+        fields = dict(data)
+        kind = fields.pop("kind", "dispatch")
+        if kind != "dispatch":
+            raise ValueError(f"kind: must be 'dispatch', got {reprlib.repr(kind)}")
+        for field in fields:
+            if field not in _FIELDS:
+                raise ValueError(unknown("field", field, ("kind", *_FIELDS)))
+        if "pools" not in fields:
+            raise ValueError("pools: required, a list of pools")
+        return cls(**fields)
+
+    def to_json(self) -> str:
+        """`to_dict` as JSON on one line."""
+        return json.dumps(self.to_dict(), ensure_ascii=False)
+
+    def to_toml(self) -> str:
+        """`to_dict` as the text of a TOML file, which `from_toml` reads."""
+        data = self.to_dict()
+        tables = {key: data.pop(key) for key in ("pools", "classes") if key in data}
+        lines = [f"{key} = {_toml(value)}" for key, value in data.items()]
+        for key, rows in tables.items():
+            for row in rows:
+                lines += ["", f"[[{key}]]", *(f"{k} = {_toml(v)}" for k, v in row.items())]
+        return "\n".join(lines) + "\n"
+
+    @classmethod
+    def from_toml(cls, path: str | PathLike[str]) -> Self:
+        """The system written in a TOML file; every fault in it is a ValueError that names it."""
+        data = _read_toml(Path(path))
+        try:
+            return cls.from_dict(data)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+
+    def __repr__(self) -> str:
+        data = self.to_dict()
+        data.pop("kind")
+        name = data.pop("name", None)
+        data["pools"] = list(self.pools)
+        if self.classes is not None:
+            data["classes"] = list(self.classes)
+        if name is not None:
+            data["name"] = name
+        return f"System({', '.join(f'{key}={value!r}' for key, value in data.items())})"
+
+    def describe(self) -> str:
+        """One short line: "20 servers (10 x 1, 10 x 2), limit 10, 4 routers, load 0.9"."""
+        return ", ".join([_say_servers(self.pools), *_say_places(self.pools), *_say_rest(self)])
+
+
+# The fields that a dict or a TOML file may have: the constructor's arguments.
+_FIELDS = tuple(p for p in inspect.signature(System).parameters if not p.startswith("_"))
+
+
+def as_system(thing: object) -> System:
+    """The system meant by a `System`, its dict, a scenario's name or the path of a TOML file (a
+    Path, or a text that ends in .toml). Whatever takes a system takes all four."""
+    from lbgym import scenarios  # scenarios are made of systems
+
+    if isinstance(thing, System):
+        return thing
+    if isinstance(thing, Mapping):
+        return System.from_dict(thing)
+    if isinstance(thing, PathLike):
+        return System.from_toml(thing)
+    if isinstance(thing, str):
+        return System.from_toml(thing) if thing.lower().endswith(".toml") else scenarios.get(thing)
+    raise ValueError(
+        "system: must be a System, its dict, a scenario's name or the path of a .toml file, "
+        f"got {reprlib.repr(thing)}"
+    )
+
+
+# --- Reading the constructor's arguments. --------------------------------------------------------
+
+
+def _parts(field: str, part: type[Part], value: object) -> tuple[Part, ...]:
+    """A tuple of pools or classes from one or several, as objects or dicts."""
+    if isinstance(value, part | Mapping):
+        value = [value]
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise ValueError(f"{field}: must be a list of {field}, got {reprlib.repr(value)}")
+    parts = tuple(_part(f"{field}[{i}]", part, item) for i, item in enumerate(value))
+    if not parts:
+        raise ValueError(f"{field}: must not be empty")
+    return parts
+
+
+def _part(where: str, part: type[Part], item: object) -> Part:
+    if isinstance(item, part):
+        return item
+    if not isinstance(item, Mapping):
+        kind = part.__name__
+        raise ValueError(f"{where}: must be a {kind} or its dict, got {reprlib.repr(item)}")
+    fields = {f.name: f for f in dataclasses.fields(part)}
+    for key in item:
+        if key not in fields:
+            raise ValueError(f"{where}: {unknown('field', key, fields)}")
+    for name, field in fields.items():
+        if field.default is MISSING and name not in item:
+            raise ValueError(f"{where}.{name}: required")
+    try:
+        return part(**item)
+    except ValueError as error:
+        raise ValueError(f"{where}.{error}") from None
+
+
+def _routers(value: object) -> int | tuple[float, ...]:
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        return integer("routers", value, most=MAX_ROUTERS)
+    if isinstance(value, str | Mapping | bool) or not isinstance(value, Iterable):
+        got = reprlib.repr(value)
+        raise ValueError(f"routers: must be an integer >= 1 or a list of weights, got {got}")
+    try:
+        weights = tuple(number(f"routers[{i}]", w) for i, w in enumerate(value))
+    except TypeError:  # a NumPy array without dimensions calls itself iterable
+        raise ValueError(f"routers: must be a list of weights, got {value!r}") from None
+    if not 1 <= len(weights) <= MAX_ROUTERS:
+        raise ValueError(f"routers: must be 1 to {MAX_ROUTERS:,} weights, got {len(weights)}")
+    if not math.isfinite(sum(weights)):
+        raise ValueError("routers: the sum of the weights must be finite, got inf")
+    return weights
+
+
+def _load_or_rate(
+    load: object, arrival_rate: object, given: tuple[str, float] | None
+) -> tuple[str, float]:
+    if load is not None and arrival_rate is not None:
+        raise ValueError("load and arrival_rate: give one of them, got both")
+    if load is not None:
+        return "load", number("load", load)
+    if arrival_rate is not None:
+        return "arrival_rate", number("arrival_rate", arrival_rate)
+    if given is None:
+        raise ValueError("load and arrival_rate: give one of them, got neither")
+    return given
+
+
+# --- Writing and reading text. -------------------------------------------------------------------
+
+
+def _non_defaults(part: Pool | JobClass) -> dict[str, Any]:
+    values = {f.name: (getattr(part, f.name), f.default) for f in dataclasses.fields(part)}
+    return {name: value for name, (value, default) in values.items() if value != default}
+
+
+def _call(part: Pool | JobClass) -> str:
+    """The call that makes it, without the defaults."""
+    arguments = ", ".join(f"{name}={value!r}" for name, value in _non_defaults(part).items())
+    return f"{type(part).__name__}({arguments})"
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    return repr(value)  # an int or a finite float: Python's text is TOML's
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no such file") from None
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{path}: not a text file in UTF-8") from None
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        place = re.search(r" \(at line (\d+), column \d+\)| \(at end of document\)", str(error))
+        line = (place and place[1]) or max(1, len(text.splitlines()))
+        said = str(error).replace(place[0], "") if place else str(error)
+        raise ValueError(f"{path}, line {line}: not valid TOML: {said}") from None
+
+
+def _say_servers(pools: tuple[Pool, ...]) -> str:
+    if len(pools) == 1:
+        return f"{_count(pools[0].servers, 'server')} of speed {pools[0].speed:g}"
+    each = ", ".join(f"{p.servers} x {p.speed:g}" for p in pools)
+    return f"{_count(sum(p.servers for p in pools), 'server')} ({each})"
+
+
+def _say_places(pools: tuple[Pool, ...]) -> list[str]:
+    said = []
+    if any(p.slots != 1 for p in pools):
+        said.append(_shared("slots", "slots", [str(p.slots) for p in pools]))
+    if any(p.discipline == "ps" for p in pools):
+        said.append(_shared("discipline", "disciplines", [p.discipline for p in pools]))
+    if any(p.limit is not None for p in pools):
+        said.append(_shared("limit", "limits", [str(p.limit or "none") for p in pools]))
+    else:
+        said.append("no limit")
+    return said
+
+
+def _say_rest(system: System) -> list[str]:
+    said = [_count(system.router_count, "router")]
+    if not isinstance(system.routers, int):
+        said[0] += f" ({' : '.join(f'{w:g}' for w in system.router_weights)})"
+    field, value = system._given
+    if field == "load":
+        said.append(f"load {value:g}")
+    else:
+        said.append(f"arrival rate {value:g} (load {system.load:g})")
+    if system.migrates:
+        said.append(f"migration rate {system.migration_rate:g}")
+    if system.message_fate != "withdraw":
+        said.append(f"message fate {system.message_fate}")
+    if system.replace:
+        said.append("sampling with replacement")
+    if system.classes is not None:
+        said.append(_count(len(system.classes), "class", "classes"))
+    return said
+
+
+def _count(number: int, singular: str, plural: str | None = None) -> str:
+    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
+
+
+def _shared(singular: str, plural: str, values: list[str]) -> str:
+    """ "limit 10" if all pools agree, else "limits 2, 4"."""
+    if len(set(values)) == 1:
+        return f"{singular} {values[0]}"
+    return f"{plural} {', '.join(values)}"
