@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,66 +23,15 @@ from lbgym.engine.run import run_until
 from lbgym.policies import Policy, make
 from lbgym.stats import Estimate
 from lbgym.system import System, as_system
+from lbgym.track import TOTALS, Track
 
 BATCHES = 32  # of one run; several replications share at least as many
 CHUNK = 100_000  # arrivals between looks at the clock and at Ctrl-C
-
-# Running totals noted at the end of each batch.
-TOTALS = (
-    "clock",
-    "area",
-    "arrivals",
-    "blocked",
-    "waited",
-    "departed",
-    "response_sum",
-    "sent",
-    "withdrawn",
-    "probes",
-    "migrations",
-    "present",
-)
 
 Progress = Callable[[int, int], None]
 
 
 # --- one run --------------------------------------------------------------------------------------
-@dataclass
-class Track:
-    """What was noted along one run: totals and histogram at each batch boundary."""
-
-    totals: list[list[float]] = field(default_factory=list)
-    histograms: list[NDArray[np.int64]] = field(default_factory=list)
-    tails: list[list[NDArray[np.float64]]] = field(default_factory=list)
-    overloaded: bool = False
-
-    def note(self, state: State) -> None:
-        """Note where the run stands; `tails` keeps only the first and the last."""
-        w = state.world[0]
-        row = [float(w[name]) for name in TOTALS]
-        row[TOTALS.index("area")] += float(w["present"] * (w["clock"] - w["area_to"]))
-        self.totals.append(row)
-        self.histograms.append(state.arrays["histogram"]["count"].copy())
-        self.tails = [*self.tails[:1], tail_areas(state)]
-
-    def join_pairs(self) -> None:
-        """Make batches twice as long (an odd last one stays as it is)."""
-        for noted in (self.totals, self.histograms):
-            del noted[1:-1:2]
-
-
-def tail_areas(state: State) -> list[NDArray[np.float64]]:
-    """For each pool the time integral, up to now, of the servers with at least k jobs."""
-    clock = state.world[0]["clock"]
-    areas = []
-    for this in state.arrays["pools"]:
-        rows = state.arrays["tails"][this["tails"] : this["tails"] + this["levels"]]
-        area = rows["area"] + rows["servers"] * (clock - rows["changed"])
-        area[0] = this["servers"] * clock
-        areas.append(area)
-    return areas
-
-
 class RuleRun:
     """One replication of a compiled policy."""
 
@@ -198,8 +147,7 @@ class Result:
 
     def __repr__(self) -> str:
         lines = [f"{self.policy} on {self.system.describe()}"]
-        for name in _SHOWN:
-            lines.append(f"  {name:22} {getattr(self, name)}")
+        lines += [f"  {name:22} {getattr(self, name)}" for name in _SHOWN]
         lines.append(f"  {'stable':22} {self.stable}")
         lines.append(f"  {self.jobs:,} jobs in {self.seconds:.2f} s, seed {self.seed}")
         return "\n".join(lines)
@@ -262,47 +210,18 @@ def _trimmed(tail: NDArray[np.float64]) -> list[float]:
     return [float(x) for x in tail[: reached[-1] + 1]]
 
 
-_COUNTS = {
-    "S": "sent",
-    "B": "found_idle",
-    "I": "idle",
-    "O": "outstanding",
-    "used": "used",
-    "withdrawn": "withdrawn",
-    "absorbed": "absorbed",
-    "empty_handed": "empty_handed",
-    "probes": "probes",
-    "arrivals": "arrivals",
-    "blocked": "blocked",
-    "waited": "waited",
-    "departed": "departed",
-    "present": "present",
-    "started": "started",
-    "started_busy": "started_busy",
-    "migrations": "migrations",
-    "moved_to_idle": "moved_to_idle",
-    "resamplings": "resamplings",
-}
-
-
 def _counts(states: Iterable[State]) -> dict[str, int]:
     worlds = [state.world[0] for state in states]
-    return {key: sum(int(w[name]) for w in worlds) for key, name in _COUNTS.items()}
+    return {key: sum(int(w[name]) for w in worlds) for key, name in layout.COUNTS.items()}
 
 
-def _result(
-    runs: Sequence[Any], system: System, seconds: float, given: dict[str, Any]
-) -> Result:
+def _result(runs: Sequence[Any], system: System, seconds: float, given: dict[str, Any]) -> Result:
     tracks = [run.track for run in runs]
     b = _batches(tracks)
-    accepted = b["arrivals"] - b["blocked"]
-    lost = stats.probability(b["blocked"], b["arrivals"])
+    estimates: dict[str, Any] = stats.per_job(b, given["loss_charge"], given["move_cost"])
     if all(spec.limit is None for spec in system.pools):
-        lost = Estimate(0.0, 0.0, 0.0)
+        estimates["blocking_probability"] = Estimate(0.0, 0.0, 0.0)
     overloaded = any(t.overloaded for t in tracks)
-    charge, move_cost = given["loss_charge"], given["move_cost"]
-    cost = b["area"] + charge * b["blocked"] + move_cost * b["migrations"]
-    messages = b["sent"] + b["withdrawn"] + 2 * b["probes"]
     is_stable = stats.stable(b["present"], b["clock"], system.arrival_rate, len(runs))
     histograms = np.concatenate([np.diff(np.array(t.histograms), axis=0) for t in tracks])
     return Result(
@@ -311,20 +230,11 @@ def _result(
         information=given["information"],
         seed=given["seed"],
         replications=len(runs),
-        loss_charge=charge,
-        move_cost=move_cost,
-        cost=stats.ratio(cost, b["arrivals"]),
-        response_time=stats.ratio(b["area"], accepted),
-        waiting_probability=stats.probability(b["waited"], accepted),
-        blocking_probability=lost,
-        jobs_in_system=stats.ratio(b["area"], b["clock"]),
-        messages_per_job=stats.ratio(messages, b["arrivals"]),
-        withdrawals_per_job=stats.ratio(b["withdrawn"], b["arrivals"]),
-        migrations_per_job=stats.ratio(b["migrations"], b["arrivals"]),
-        growth=stats.growth(b["present"], b["clock"]),
+        loss_charge=given["loss_charge"],
+        move_cost=given["move_cost"],
         slowdown=None,
         stable=False if overloaded else is_stable,
-        blocking_by_class=(float(lost),) * max(1, len(system.classes or ())),
+        blocking_by_class=(float(estimates["blocking_probability"]),) * len(system.class_shares),
         counts=_counts(run.state for run in runs),
         jobs=sum(int(run.state.world[0]["arrivals"]) for run in runs),
         warmup=given["warmup"],
@@ -332,6 +242,7 @@ def _result(
         seconds=seconds,
         batches=b,
         histograms=histograms,
+        **estimates,
         **_window_tails(tracks, system),
     )
 
@@ -391,9 +302,8 @@ def simulate(
     system = as_system(system)
     _check(jobs, warmup, seed, replications, precision, threads, max_jobs)
     charge = system.default_loss_charge if loss_charge is None else loss_charge
-    for name, value in (("loss_charge", charge), ("move_cost", move_cost)):
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise ValueError(f"{name}: must be a finite number, got {value!r}")
+    _finite("loss_charge", charge)
+    _finite("move_cost", move_cost)
     skipped = jobs // 10 if warmup is None else warmup
     seeds = _generators(seed, replications)
     options = {"max_jobs": max_jobs, "start": "empty" if start is None else start}
@@ -492,6 +402,12 @@ def _group(
     return RuleGroup(make(policy, system), generators, options, threads)
 
 
+def _finite(name: str, value: Any) -> None:
+    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if not number or not math.isfinite(value):
+        raise ValueError(f"{name}: must be a finite number, got {value!r}")
+
+
 def _check(
     jobs: Any,
     warmup: Any,
@@ -546,8 +462,9 @@ class Comparison:
     def __repr__(self) -> str:
         base = self.results[0].policy
         lines = [f"{base}: cost {self.results[0].cost}"]
-        for r, d, s in zip(self.results[1:], self.differences[1:], self.shrinkage[1:], strict=True):
-            lines.append(f"{r.policy}: cost {r.cost}, minus {base} {d} (pairing: {s:.1f} x narrower)")
+        rows = zip(self.results, self.differences, self.shrinkage, strict=True)
+        for r, d, factor in list(rows)[1:]:
+            lines.append(f"{r.policy}: cost {r.cost}, minus {base} {d} ({factor:.1f} x narrower)")
         return "\n".join(lines)
 
 

@@ -10,11 +10,11 @@ histogram with 64 bins an octave (relative error < 1.6 %).
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from lbgym.engine.layout import BINS, BINS_PER_OCTAVE_BITS, LOWEST_OCTAVE
 
@@ -37,8 +37,8 @@ class Estimate(float):
         self.low, self.high = float(low), float(high)
         return self
 
-    def __getnewargs__(self) -> tuple[float, float, float]:
-        return self.mean, self.low, self.high
+    def __reduce__(self) -> tuple[type[Estimate], tuple[float, float, float]]:
+        return Estimate, (self.mean, self.low, self.high)
 
     @property
     def mean(self) -> float:
@@ -71,6 +71,8 @@ def ratio(above: Floats, below: Floats, confidence: float = CONFIDENCE) -> Estim
     mean = float(above.sum()) / total
     if batches < 2:
         return Estimate(mean, math.nan, math.nan)
+    from scipy.special import stdtrit  # quantiles of Student's t; slow to import
+
     residuals = above - mean * below
     error = math.sqrt(float((residuals**2).sum()) * batches / (batches - 1)) / abs(total)
     reach = float(stdtrit(batches - 1, (1 + confidence) / 2)) * error
@@ -80,7 +82,7 @@ def ratio(above: Floats, below: Floats, confidence: float = CONFIDENCE) -> Estim
 def probability(events: Floats, trials: Floats) -> Estimate:
     """As `ratio`, kept within [0, 1]; none seen gives the exact upper bound for rare events."""
     value = ratio(events, trials)
-    if value == 0 and trials.sum() > 0:
+    if value.mean == 0 and trials.sum() > 0:
         bound = 1 - ((1 - CONFIDENCE) / 2) ** (1 / float(trials.sum()))
         return Estimate(0.0, 0.0, bound)
     return Estimate(value, max(value.low, 0.0), min(value.high, 1.0))
@@ -89,6 +91,30 @@ def probability(events: Floats, trials: Floats) -> Estimate:
 def difference(one: Floats, other: Floats, below: Floats) -> Estimate:
     """Paired difference of two ratios with a common denominator, by batch."""
     return ratio(one - other, below)
+
+
+def per_job(
+    totals: Mapping[str, Floats], loss_charge: float, move_cost: float
+) -> dict[str, Estimate]:
+    """Everything that is a ratio of two totals of a run, by name; totals by batch.
+
+    Names as in `Result`; `loss_charge` is that of a lost job, `move_cost` of a migration.
+    """
+    b = totals
+    accepted = b["arrivals"] - b["blocked"]
+    cost = b["area"] + loss_charge * b["blocked"] + move_cost * b["migrations"]
+    messages = b["sent"] + b["withdrawn"] + 2 * b["probes"]
+    return {
+        "cost": ratio(cost, b["arrivals"]),
+        "response_time": ratio(b["area"], accepted),
+        "waiting_probability": probability(b["waited"], accepted),
+        "blocking_probability": probability(b["blocked"], b["arrivals"]),
+        "jobs_in_system": ratio(b["area"], b["clock"]),
+        "messages_per_job": ratio(messages, b["arrivals"]),
+        "withdrawals_per_job": ratio(b["withdrawn"], b["arrivals"]),
+        "migrations_per_job": ratio(b["migrations"], b["arrivals"]),
+        "growth": growth(b["present"], b["clock"]),
+    }
 
 
 # --- quantiles ------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The engine: how a system moves from decision to decision (see `layout` for what it is made of)."""
+"""The engine: how a system moves from decision to decision (`layout`: what it is made of)."""
 
 from .access import rule
 from .state import Overload, State

@@ -81,7 +81,7 @@ def cache_by_sources() -> Iterator[None]:
     if _folder is None:
         _folder = _cache_folder()
         if COMPILED and not any(_folder.iterdir()):
-            print("lbgym: compiling the engine, once for this version (10 s or so)", file=sys.stderr)
+            print("lbgym: compiling the engine, once for this version", file=sys.stderr)
     before = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = str(_folder)
     try:
@@ -113,6 +113,12 @@ class Entry:
             if not COMPILED:
                 self._ready = _ignoring_wraparound(self.function)
         return self._ready
+
+    def direct(self) -> Any:
+        """`ready` without Numba's choice by argument types, which costs more than many a step: the
+        arguments must be of the signature's types."""
+        compiled = self.ready()
+        return next(iter(compiled.overloads.values())).entry_point if COMPILED else compiled
 
     def __call__(self, *arguments: Any) -> Any:
         return self.ready()(*arguments)
@@ -157,6 +163,15 @@ def _python_record(address: Any, dtype: np.dtype[Any]) -> Any:
     return np.frombuffer(memory, dtype=dtype).view(np.recarray)[0]
 
 
+def record_reader(dtype: np.dtype[Any]) -> Any:
+    """The compiled function ``(address)`` that returns the record of a dtype there."""
+    if not COMPILED:
+        return lambda address: _python_record(address, dtype)
+    namespace = {"at": _record_at(numba.from_dtype(dtype))}
+    exec("def reader(address):\n    return at(address)\n", namespace)
+    return inner(namespace["reader"])
+
+
 def _accessor(name: str) -> Any:
     dtype, item = RECORDS[name], RECORDS[name].itemsize
     address, size = f"at_{name}", f"size_{name}"
@@ -170,8 +185,11 @@ def _accessor(name: str) -> Any:
         return reach
 
     namespace = {"at": _record_at(numba.from_dtype(dtype)), "item": item}
-    check = f"    if k < 0 or k >= w.{size}:\n        raise IndexError('{name}: index out of range')\n"
-    source = f"def {name}(w, k):\n{check if CHECKED else ''}    return at(w.{address} + k * item)\n"
+    source = f"def {name}(w, k):\n"
+    if CHECKED:
+        source += f"    if k < 0 or k >= w.{size}:\n"
+        source += f"        raise IndexError('{name}: index out of range')\n"
+    source += f"    return at(w.{address} + k * item)\n"
     exec(source, namespace)  # the field's name must be literal for Numba
     return inner(namespace[name])
 
@@ -186,10 +204,13 @@ entry_of = _accessors["entry"]
 job = _accessors["job"]
 tail = _accessors["tail"]
 order = _accessors["order"]
-memory = _accessors["memory"]
+since = _accessors["since"]
+sent_at = _accessors["sent_at"]
+sent_since = _accessors["sent_since"]
 candidate_of = _accessors["candidate"]
 bin_of = _accessors["bin"]
 stream = _accessors["stream"]
+layer = _accessors["layer"]
 param_of = _accessors["param"]
 scratch = _accessors["scratch"]
 start_of = _accessors["start"]
@@ -235,6 +256,33 @@ if COMPILED:
 
         return load, store
 
+    def _block_at(kind: Any) -> Any:
+        @intrinsic
+        def block(typing_context, address):  # type: ignore[no-untyped-def]
+            def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+                return builder.inttoptr(arguments[0], context.get_value_type(kind).as_pointer())
+
+            return types.CPointer(kind)(types.int64), code
+
+        return block
+
+    _floats, _doubles, _integers = map(_block_at, (types.float32, types.float64, types.int64))
+
+    @inner
+    def floats(address):  # type: ignore[no-untyped-def]
+        """The float32 numbers from an address on; loops over them are vectorised."""
+        return _floats(address)
+
+    @inner
+    def doubles(address):  # type: ignore[no-untyped-def]
+        """The float64 numbers from an address on."""
+        return _doubles(address)
+
+    @inner
+    def integers(address):  # type: ignore[no-untyped-def]
+        """The int64 numbers from an address on."""
+        return _integers(address)
+
     _load32, _store32 = _scalar_at(types.float32)
 
     @inner
@@ -256,6 +304,18 @@ else:
     def bits(value: Any) -> int:
         """The 64 bits of a float as an integer."""
         return int(struct.unpack("<q", struct.pack("<d", value))[0])
+
+    def floats(address: Any) -> Any:
+        """The float32 numbers from an address on."""
+        return ctypes.cast(int(address), ctypes.POINTER(ctypes.c_float))
+
+    def doubles(address: Any) -> Any:
+        """The float64 numbers from an address on."""
+        return ctypes.cast(int(address), ctypes.POINTER(ctypes.c_double))
+
+    def integers(address: Any) -> Any:
+        """The int64 numbers from an address on."""
+        return ctypes.cast(int(address), ctypes.POINTER(ctypes.c_int64))
 
     def read_float32(address: Any, k: Any) -> Any:
         """The k-th float32 at an address."""

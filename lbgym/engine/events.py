@@ -9,8 +9,22 @@ see the same arrivals and the same service opportunities.
 
 import math
 
-from .access import bin_of, candidate_of, inner, job, memory, order, pool, router, server, tail
-from .access import start_of, warm_of
+from .access import (
+    bin_of,
+    bits,
+    candidate_of,
+    inner,
+    job,
+    order,
+    pool,
+    router,
+    sent_at,
+    sent_since,
+    server,
+    start_of,
+    tail,
+    warm_of,
+)
 from .layout import (
     ARRIVAL,
     ARRIVALS,
@@ -29,7 +43,6 @@ from .layout import (
     SERVICE,
     WARM,
 )
-from .access import bits
 from .messages import fills_idle, room_for_message, send, use
 from .queues import append, count_present, free_job, has_room, new_job, remove
 from .random import below, exponential, uniform
@@ -69,7 +82,7 @@ def tick(w):
         else:
             low = middle
     p = pool(w, low)
-    y = (x - p.ticks_from) / (p.speed * p.slots)
+    y = (x - p.ticks_from) * p.per_tick
     k = min(int(y), p.servers - 1)
     i = p.first + k
     length = server(w, i).length
@@ -170,7 +183,7 @@ def arrive(w):
         else:
             while r < w.n_routers - 1 and u >= router(w, r).weight_to:
                 r += 1
-    w.next_arrival = w.clock + exponential(w, ARRIVALS) / w.arrival_rate
+    w.next_arrival = w.clock + exponential(w, ARRIVALS) * w.arrival_gap
     w.router = r
     w.klass = 0
     w.source = -1
@@ -189,9 +202,9 @@ def place(w, i):
     w.found = q
     w.lost = 0
     if w.memory_on:
-        kept = memory(w, w.router * w.n_servers + i)
-        kept.sent_at = w.clock
-        kept.sent += 1
+        k = w.router * w.n_servers + i
+        sent_at(w, k).time = w.clock
+        sent_since(w, k).jobs += 1
     if w.messages_on:
         if router(w, w.router).held == 0:
             w.empty_handed += 1
@@ -201,7 +214,7 @@ def place(w, i):
         w.lost = 1
         w.expected_response = 0.0
         return
-    w.expected_response = (1.0 + max(q + 1 - p.slots, 0) / p.slots) / p.speed
+    w.expected_response = (1.0 + max(q + 1 - p.slots, 0) * p.per_slot) * p.mean_service
     if q == 0:
         w.found_idle += 1
         if w.messages_on:
@@ -233,7 +246,7 @@ def advance(w):
                 return DECIDE
         elif w.next_tick < w.next_arrival:
             w.clock = w.next_tick
-            w.next_tick = w.clock + exponential(w, SERVICE) / w.tick_rate
+            w.next_tick = w.clock + exponential(w, SERVICE) * w.tick_gap
             if w.migration_rate > 0.0:
                 consume_ring(w)
                 tick(w)
@@ -279,8 +292,8 @@ def begin(w):
     queue from its stationary law under speed-weighted random dispatch. Returns False when storage
     must grow first.
     """
-    w.next_arrival = exponential(w, ARRIVALS) / w.arrival_rate
-    w.next_tick = exponential(w, SERVICE) / w.tick_rate
+    w.next_arrival = exponential(w, ARRIVALS) * w.arrival_gap
+    w.next_tick = exponential(w, SERVICE) * w.tick_gap
     for i in range(w.n_servers):
         length = 0
         if w.start_mode == GIVEN:

@@ -33,10 +33,13 @@ ARRAYS: dict[str, tuple[str, str, list[tuple[str, str, str]]]] = {
             ("first", "i8", "its first server"),
             ("servers", "i8", "number of servers"),
             ("speed", "f8", "jobs per unit time of each slot: speed over mean size"),
+            ("mean_service", "f8", "1 / speed"),
+            ("per_slot", "f8", "1 / slots"),
             ("limit", "i8", "most jobs a server may hold (NO_LIMIT: infinite)"),
             ("slots", "i8", "jobs served at once by a server"),
             ("shares", "i8", "1: processor sharing, 0: first come first served"),
             ("ticks_from", "f8", "sum of slots x speed over the servers of earlier pools"),
+            ("per_tick", "f8", "servers per unit of slots x speed"),
             ("speed_to", "f8", "sum of speeds over the servers up to and with this pool"),
             ("tails", "i8", "its row in `tails`"),
             ("levels", "i8", "room of that row: queue lengths 0 .. levels - 1"),
@@ -92,14 +95,22 @@ ARRAYS: dict[str, tuple[str, str, list[tuple[str, str, str]]]] = {
         ],
     ),
     "order": ("order", "n_servers", [("server", "i4", "servers of a pool, longest first")]),
-    "memory": (  # index router * n_servers + server
-        "memory",
+    # What routers remember, index router * n_servers + server; one array a fact, so that an
+    # observation reads a router's row in one sweep.
+    "since": (
+        "since",
         "n_routers * n_servers",
-        [
-            ("message_since", "f8", "when the held message came"),
-            ("sent_at", "f8", "when this router last sent a job there, -inf if never"),
-            ("sent", "i8", "jobs sent there since the server's message last came or was used"),
-        ],
+        [("time", "f8", "when the held message came")],
+    ),
+    "sent_at": (
+        "sent_at",
+        "n_routers * n_servers",
+        [("time", "f8", "when this router last sent a job there, -inf if never")],
+    ),
+    "sent_since": (
+        "sent_since",
+        "n_routers * n_servers",
+        [("jobs", "f4", "jobs sent there since the server's message last came or was used")],
     ),
     "candidates": ("candidate", "samples", [("server", "i4", "a server sampled for this job")]),
     "histogram": ("bin", "BINS", [("count", "i8", "departed jobs with such a response time")]),
@@ -107,6 +118,11 @@ ARRAYS: dict[str, tuple[str, str, list[tuple[str, str, str]]]] = {
         "stream",
         "STREAMS",
         [("a", "u8", "xoshiro256++"), ("b", "u8", ""), ("c", "u8", ""), ("d", "u8", "")],
+    ),
+    "layers": (
+        "layer",
+        "257",
+        [("edge", "f8", "right edge of a layer of the ziggurat"), ("density", "f8", "e^-edge")],
     ),
     "params": ("param", "any", [("value", "f8", "an argument of the rule")]),
     "scratch": ("scratch", "any", [("value", "f8", "memory of the rule, zero at the start")]),
@@ -121,8 +137,9 @@ SCALARS: list[tuple[str, str, str]] = [
     ("n_routers", "i8", "routers"),
     ("n_params", "i8", "arguments of the rule"),
     ("n_scratch", "i8", "memory cells of the rule"),
-    ("arrival_rate", "f8", "jobs per unit time, all routers"),
+    ("arrival_gap", "f8", "mean time between arrivals, all routers"),
     ("tick_rate", "f8", "sum of slots x speed: potential completions per unit time"),
+    ("tick_gap", "f8", "mean time between potential completions"),
     ("speed_sum", "f8", "sum of the servers' speeds"),
     ("migration_rate", "f8", "resamplings per job and unit time"),
     ("equal_routers", "i8", "1: every router receives the same share of arrivals"),
@@ -204,6 +221,29 @@ WORLD = np.dtype(
     + [(f"size_{name}", "i8") for name in ARRAYS],
     align=True,
 )
+
+# Exact integers since time 0 by the names that users read (S, B, I, O: see `messages`).
+COUNTS: dict[str, str] = {
+    "S": "sent",
+    "B": "found_idle",
+    "I": "idle",
+    "O": "outstanding",
+    "used": "used",
+    "withdrawn": "withdrawn",
+    "absorbed": "absorbed",
+    "empty_handed": "empty_handed",
+    "probes": "probes",
+    "arrivals": "arrivals",
+    "blocked": "blocked",
+    "waited": "waited",
+    "departed": "departed",
+    "present": "present",
+    "started": "started",
+    "started_busy": "started_busy",
+    "migrations": "migrations",
+    "moved_to_idle": "moved_to_idle",
+    "resamplings": "resamplings",
+}
 
 # --- codes --------------------------------------------------------------------------------------
 NOTHING = 0

@@ -10,7 +10,7 @@ idle server gets a job is the system's `message_fate`:
 - ``resend``: it stays; every idling sends; a router that already holds one absorbs the new one.
 """
 
-from .access import entry_of, held, inner, memory, message_list, router, server
+from .access import entry_of, held, inner, message_list, router, sent_since, server, since
 from .layout import ENTRIES, HELD, KEEP, NETWORK, WITHDRAW
 from .random import below
 
@@ -101,9 +101,8 @@ def send(w, i):
     router(w, r).held += 1
     w.outstanding += 1
     if w.memory_on:
-        kept = memory(w, r * w.n_servers + i)
-        kept.message_since = w.clock
-        kept.sent = 0
+        since(w, r * w.n_servers + i).time = w.clock
+        sent_since(w, r * w.n_servers + i).jobs = 0
 
 
 @inner
@@ -139,7 +138,7 @@ def use(w, r, i):
             drop(w, e)
             w.used += 1
             if w.memory_on:
-                memory(w, r * w.n_servers + i).sent = 0
+                sent_since(w, r * w.n_servers + i).jobs = 0
 
 
 @inner

@@ -13,6 +13,7 @@ from lbgym.system import System
 
 from . import layout
 from .layout import RECORDS, WORLD
+from .random import LAYERS
 from .run import begin_trajectory, fill_servers
 
 _FATES = {"withdraw": layout.WITHDRAW, "keep": layout.KEEP, "resend": layout.RESEND}
@@ -72,7 +73,7 @@ class State:
         w = self.world[0]
         n, pools, routers = system.servers, len(system.pools), system.router_count
         w["n_servers"], w["n_pools"], w["n_routers"] = n, pools, routers
-        w["arrival_rate"] = system.arrival_rate
+        w["arrival_gap"] = 1.0 / system.arrival_rate
         w["migration_rate"] = system.migration_rate
         w["equal_routers"] = len(set(system.router_weights)) == 1
         w["fate"] = _FATES[system.message_fate]
@@ -91,7 +92,8 @@ class State:
         made("jobs", 64 + 2 * n if n < 100_000 else n + n // 2)
         made("tails", 0)
         made("order", n if w["sorted_on"] else 0)
-        made("memory", routers * n if memory else 0)
+        for name in ("since", "sent_at", "sent_since"):
+            made(name, routers * n if memory else 0)
         made("candidates", samples)
         made("histogram", layout.BINS)
         made("streams", layout.STREAMS)
@@ -100,6 +102,7 @@ class State:
         made("start", n)
         made("entries", n if messages else 0)
         made("held", 4 * n + 4 * _LIST_ROOM * routers * pools if messages else 0)
+        self.arrays["layers"] = LAYERS
         self._fill_pools()
         self.link()
 
@@ -114,9 +117,10 @@ class State:
             this = pools[k]
             rate = spec.speed / self.system.mean_size
             this["first"], this["servers"], this["speed"] = first, spec.servers, rate
+            this["mean_service"], this["per_slot"] = 1.0 / rate, 1.0 / spec.slots
             this["limit"] = layout.NO_LIMIT if spec.limit is None else spec.limit
             this["slots"], this["shares"] = spec.slots, spec.discipline == "ps"
-            this["ticks_from"] = ticks
+            this["ticks_from"], this["per_tick"] = ticks, 1.0 / (rate * spec.slots)
             self.arrays["servers"]["pool"][first : first + spec.servers] = k
             first += spec.servers
             ticks += spec.servers * spec.slots * rate
@@ -127,7 +131,8 @@ class State:
             row += this["levels"]
         self._make("tails", row)
         self._make("warm", 0)
-        self.world[0]["speed_sum"], self.world[0]["tick_rate"] = speed, ticks
+        w = self.world[0]
+        w["speed_sum"], w["tick_rate"], w["tick_gap"] = speed, ticks, 1.0 / ticks
 
     def link(self) -> None:
         """Write the arrays' addresses and sizes into the world. Nothing else may."""
@@ -174,9 +179,9 @@ class State:
             a["order"]["server"] = np.arange(n)
             a["servers"]["position"] = np.arange(n)
         if w["memory_on"]:
-            a["memory"]["message_since"] = 0.0
-            a["memory"]["sent_at"] = -np.inf
-            a["memory"]["sent"] = 0
+            a["since"]["time"] = 0.0
+            a["sent_at"]["time"] = -np.inf
+            a["sent_since"]["jobs"] = 0
         rows = len(a["lists"])
         a["lists"]["begin"] = _LIST_ROOM * np.arange(rows)
         a["lists"]["count"] = 0
@@ -228,7 +233,8 @@ class State:
                 f"({self.system.limits[i]:g}), got {lengths[i]}"
             )
         if lengths.sum() > self.max_jobs:
-            raise ValueError(f"start: {lengths.sum()} jobs are more than max_jobs ({self.max_jobs})")
+            total = lengths.sum()
+            raise ValueError(f"start: {total} jobs are more than max_jobs ({self.max_jobs})")
         self.arrays["start"]["length"] = lengths
         return layout.GIVEN
 

@@ -5,9 +5,19 @@ sees the system through these functions only; looking at queues is counted (a qu
 answer are two messages), coins come from the policy stream, which nothing else uses.
 """
 
-from .access import candidate_of, entry_of, inner, message_list, order, param_of, pool, router
+from .access import (
+    candidate_of,
+    entry_of,
+    inner,
+    message_list,
+    order,
+    param_of,
+    pool,
+    router,
+    server,
+    tail,
+)
 from .access import scratch as scratch_of
-from .access import server, tail
 from .layout import POLICY
 from .messages import held_entry
 from .random import below, uniform
@@ -62,7 +72,7 @@ def pool_at_speed(w, x):
     return p
 
 
-# --- asking servers ---------------------------------------------------------------------------------
+# --- asking servers -------------------------------------------------------------------------------
 @inner
 def probe(w, i):
     """The queue length of server i, asked now (two messages)."""
@@ -108,7 +118,7 @@ def candidate(w, k):
     return candidate_of(w, k).server
 
 
-# --- messages -----------------------------------------------------------------------------------------
+# --- messages -------------------------------------------------------------------------------------
 @inner
 def messages_held(w):
     """Pull-messages held by the acting router."""

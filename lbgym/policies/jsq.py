@@ -9,7 +9,7 @@ service included), with constants a and c of the server's pool:
 | ``sed`` | 1 | mu | shortest expected delay; Shenker and Weinrib 1989 |
 | ``jsed`` | 0 | mu | order of Luo and Zubeldia, arXiv 2510.14284 |
 | ``index(a)`` | a | mu | |
-| ``fpi`` | 1 | mu - lambda | one step of policy improvement from the best Bernoulli split; Krishnan 1990 |
+| ``fpi`` | 1 | mu - lambda | policy improvement from the best Bernoulli split; Krishnan 1990 |
 
 ``jsq`` .. ``fpi`` look at all n servers (2n messages a job), ``jsq(d)`` and ``sed(d)`` at d servers
 sampled for the job (2d messages; Vvedenskaya et al. 1996, Mitzenmacher 2001). Ties: ``random``
@@ -22,6 +22,7 @@ sampled for the job (2d messages; Vvedenskaya et al. 1996, Mitzenmacher 2001). T
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from lbgym.engine.access import inner, pool, rule, server
 from lbgym.engine.vocabulary import (
@@ -188,9 +189,7 @@ def samples(d: object, system: System, name: str) -> int:
     return number
 
 
-def _all_or_sampled(
-    system: System, name: str, index: str, d: object, ties: str, a: float
-) -> Parts:
+def _all_or_sampled(system: System, name: str, index: str, d: object, ties: str, a: float) -> Parts:
     params = tuple(index_params(system, ties, name, index, a))
     if d is None:
         return Parts(place=least_of_all, params=params, ordered=True)
@@ -222,7 +221,7 @@ def build_jsed(system: System, *, ties: str = "random") -> Parts:
 
 
 @family("index", information="live queue lengths, speeds", columns=("queue", "speed"))
-def build_index(system: System, a: float, *, ties: str = "random") -> Parts:
+def build_index(system: System, a: Any, *, ties: str = "random") -> Parts:
     """The least (q + a) / mu of all servers."""
     if isinstance(a, str) or not 0 <= a < math.inf:
         raise ValueError(f"index: a must be a number >= 0, got {a}")

@@ -53,12 +53,8 @@ def oblivious(w):
 _RULES = {"strict": strict, "weak": weak, "oblivious": oblivious}
 
 
-@family(
-    "local-search", information="placement's, queue at a sampled server", columns=()
-)
-def build_local_search(
-    system: System, *, rule: str = "strict", place: object = "random"
-) -> Parts:
+@family("local-search", information="placement's, queue at a sampled server", columns=())
+def build_local_search(system: System, *, rule: str = "strict", place: object = "random") -> Parts:
     """Jobs move by random local search; new ones are placed by another policy."""
     if system.migration_rate <= 0:
         raise ValueError(
@@ -70,9 +66,10 @@ def build_local_search(
         raise ValueError("local-search: place must be a policy for new jobs, got local-search")
     placement = parts_of(call, system)
     looks = () if rule == "oblivious" else ("queue_probed", "speed")
+    asks = "" if rule == "oblivious" else " + one probe a resampling"
+    columns = (*(placement.columns or ()), "kind", "source", "target", *looks)
     return placement.but(
         move=_RULES[rule],
-        information=f"{placement.information}"
-        + ("" if rule == "oblivious" else " + one probe a resampling"),
-        columns=tuple(dict.fromkeys((*placement.columns, "kind", "source", "target", *looks))),
+        information=f"{placement.information}{asks}",
+        columns=tuple(dict.fromkeys(columns)),
     )

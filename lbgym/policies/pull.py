@@ -84,7 +84,8 @@ def pull(w):
 def _fallback(system: System, call: Call, choice: int) -> Parts:
     """The parts of `pull` for a fallback."""
     columns: tuple[str, ...] = ("message_order",)
-    information, params, scratch, sampled = "messages", (), 0, 0
+    params: tuple[float, ...] = ()
+    information, scratch, sampled = "messages", 0, 0
     if call.name == "random" and not call.arguments:
         code = _RANDOM
     elif call.name == "weighted-random" and not call.arguments:

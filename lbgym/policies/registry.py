@@ -24,12 +24,12 @@ from lbgym.system import System, as_system
 
 
 @rule
-def stay(w):  # type: ignore[no-untyped-def]
+def stay(w):
     """A resampling job stays where it is."""
     return w.source
 
 
-# --- what a policy is -------------------------------------------------------------------------------
+# --- what a policy is -----------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Parts:
     """What a builder gives: rules, their arguments and memory, and what the engine must keep.
@@ -165,7 +165,7 @@ def names() -> list[str]:
     return sorted([*_FAMILIES, *_ALIASES])
 
 
-# --- parsing ----------------------------------------------------------------------------------------
+# --- parsing --------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Call:
     """A parsed policy name."""
@@ -185,7 +185,7 @@ class Call:
 
 
 def _shown(value: Any) -> str:
-    return f"{value:.12g}" if isinstance(value, float) else str(value)
+    return repr(value) if isinstance(value, float) else str(value)
 
 
 _TOKEN = re.compile(
@@ -273,7 +273,7 @@ def _number(text: str) -> float:
         return float(text)
 
 
-# --- checking arguments -----------------------------------------------------------------------------
+# --- checking arguments ---------------------------------------------------------------------------
 def one_of(value: Any, table: Mapping[str, Any], where: str) -> Any:
     """The table's entry for a word; else a ValueError that lists the words."""
     if not isinstance(value, str) or value not in table:
@@ -325,7 +325,7 @@ def parts_of(call: Call, system: System) -> Parts:
     return parts.but(information=information, columns=columns)
 
 
-# --- making -----------------------------------------------------------------------------------------
+# --- making ---------------------------------------------------------------------------------------
 def make(policy: Any, system: Any) -> Policy:
     """A policy bound to a system.
 
@@ -358,10 +358,12 @@ def _checked_rule(function: Any) -> Any:
         try:
             fresh = numba.njit(error_model="numpy")(python)
             fresh.compile((world_type,))
+        except KeyError as error:
+            raise ValueError(f"rule {name}: the world has no field {error}") from None
         except numba.core.errors.NumbaError as error:
-            reason = str(error).strip().splitlines()[-1]
+            reason = " ".join(str(error).split())[:300]
             raise ValueError(f"rule {name}: does not compile as int64(w): {reason}") from None
-        returned = fresh.overloads[(world_type,)].signature.return_type
+        returned = fresh.nopython_signatures[0].return_type
         if not isinstance(returned, numba.types.Integer):
             raise ValueError(
                 f"rule {name}: must return a server number (an integer), returns {returned}"

@@ -17,6 +17,7 @@ O(servers). Source: the smooth variant is due to nginx (I. Sysoev, 2012).
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -116,7 +117,7 @@ def turn_cells(system: System) -> int:
     return 2 * system.router_count * len(system.pools)
 
 
-def cumulative(weights: tuple[float, ...], system: System, where: str) -> tuple[float, ...]:
+def cumulative(weights: tuple[Any, ...], system: System, where: str) -> tuple[float, ...]:
     """Check static weights, one for each server, and accumulate them to 1."""
     if len(weights) != system.servers:
         raise ValueError(

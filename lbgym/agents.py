@@ -1,0 +1,455 @@
+"""Classical policies as agents: they act on observations alone, with SB3's `predict`.
+
+One definition of a rule serves simulation and agent: an agent owns a *shadow* of the system, fills
+it from an observation - queue lengths, the acting router's messages, the sampled servers - and asks
+the same compiled rule. It therefore knows what the observation shows, nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import types
+from numpy.typing import NDArray
+
+from lbgym.engine import layout
+from lbgym.engine.access import candidate_of, entry, entry_of, floats, held, inner, message_list
+from lbgym.engine.access import order, pool, record_reader, router, rule_type, scratch, server
+from lbgym.engine.access import stream, tail, world
+from lbgym.engine.layout import ARRIVAL, LEVELS, POLICY, RESAMPLE
+from lbgym.policies import Policy
+
+_LONGEST = 65_535  # queue lengths beyond are shown too coarsely to tell them apart anyway
+
+# Where things stand in an observation: offsets, -1 if not shown or not needed.
+EYES = np.dtype(
+    [
+        ("width", "i8"),  # numbers in an observation
+        ("rows", "i8"),
+        ("candidates", "i8"),  # 1: a row is a sampled server, 0: a server
+        ("message", "i8"),
+        ("message_order", "i8"),
+        ("queue", "i8"),
+        ("queue_order", "i8"),
+        ("candidate", "i8"),
+        ("server", "i8"),
+        ("source", "i8"),
+        ("target", "i8"),
+        ("kind", "i8"),
+        ("router", "i8"),
+        ("at_stream", "i8"),  # the policy stream to draw from, 0: the shadow's own
+    ],
+    align=True,
+)
+eyes_at = record_reader(EYES)
+
+
+# --- compiled: from an observation to the shadow ------------------------------------------------------
+@inner
+def _whole(shown):
+    """The whole number shown as x / (1 + x)."""
+    y = float(shown)
+    return min(max(int(y / max(1.0 - y, 2.0**-24) + 0.5), 0), _LONGEST)
+
+
+@inner
+def _index(shown, n):
+    """A number shown exactly, brought into 0 .. n - 1."""
+    return min(max(int(float(shown) + 0.5), 0), n - 1)
+
+
+@inner
+def _marked(p, n):
+    """Where a mark stands; 0 if nowhere."""
+    for i in range(n):
+        if float(p[i]) > 0.5:
+            return i
+    return 0
+
+
+@inner
+def _see_lengths(w, p):
+    """Queue lengths of all servers."""
+    for i in range(w.n_servers):
+        s = server(w, i)
+        s.length = min(_whole(p[i]), pool(w, s.pool).limit)
+
+
+@inner
+def _sort_pool(w, this):
+    """Count the servers of a pool that hold at least k jobs, for each k; False without room."""
+    longest, shortest = 0, _LONGEST
+    for i in range(this.first, this.first + this.servers):
+        longest = max(longest, server(w, i).length)
+        shortest = min(shortest, server(w, i).length)
+    if longest + 2 >= this.levels:
+        return False
+    for k in range(this.levels):
+        tail(w, this.tails + k).servers = 0
+    for i in range(this.first, this.first + this.servers):
+        tail(w, this.tails + server(w, i).length).servers += 1
+    for k in range(longest - 1, -1, -1):
+        tail(w, this.tails + k).servers += tail(w, this.tails + k + 1).servers
+    this.shortest = shortest
+    return True
+
+
+@inner
+def _see_order(w, eyes, address):
+    """Servers sorted by length: as shown, else in index order among equals. False without room."""
+    for j in range(w.n_pools):
+        this = pool(w, j)
+        if not _sort_pool(w, this):
+            w.need, w.need_pool = LEVELS, j
+            return False
+        if eyes.queue_order >= 0:
+            p = floats(address + 4 * eyes.queue_order)
+            for i in range(this.first, this.first + this.servers):
+                k = this.first + _index(float(p[i]) - this.first, this.servers)
+                order(w, k).server = i
+        else:  # counting sort: each level's next place is kept in `area`
+            for k in range(this.shortest, this.levels - 1):
+                tail(w, this.tails + k).area = tail(w, this.tails + k + 1).servers
+            for i in range(this.first, this.first + this.servers):
+                level = tail(w, this.tails + server(w, i).length)
+                order(w, this.first + int(level.area)).server = i
+                level.area += 1
+    return True
+
+
+@inner
+def _see_messages(w, eyes, address):
+    """The acting router's messages: in its own order if shown, else in index order."""
+    ordered = eyes.message_order >= 0
+    p = floats(address + 4 * (eyes.message_order if ordered else eyes.message))
+    before = 0
+    for j in range(w.n_pools):
+        this = pool(w, j)
+        count = 0
+        for i in range(this.first, this.first + this.servers):
+            if float(p[i]) > 0.5:
+                count += 1
+        records = message_list(w, w.router * w.n_pools + j)
+        records.begin, records.room, records.count = this.first, this.servers, count
+        k = 0
+        for i in range(this.first, this.first + this.servers):
+            if float(p[i]) > 0.5:
+                place = _index(float(p[i]) - 1 - before, count) if ordered else k
+                held(w, this.first + place).entry = i
+                entry_of(w, i).server = i
+                k += 1
+        before += count
+    router(w, w.router).held = before
+
+
+@inner
+def _see_candidates(w, eyes, address):
+    """The sampled servers of a table of servers; one sampled twice is shown once."""
+    for k in range(w.samples):
+        candidate_of(w, k).server = -1
+    p = floats(address + 4 * eyes.candidate)
+    first = 0
+    for i in range(w.n_servers):
+        if float(p[i]) > 0.5:
+            k = _index(float(p[i]) - 1, w.samples)
+            candidate_of(w, k).server = i
+            if k == 0:
+                first = i
+    for k in range(w.samples):
+        if candidate_of(w, k).server < 0:
+            candidate_of(w, k).server = first
+
+
+@inner
+def _see_sampled(w, eyes, address):
+    """The sampled servers of a table of candidates, and their queues."""
+    numbers = floats(address + 4 * eyes.server)
+    lengths = floats(address + 4 * eyes.queue)
+    for k in range(w.samples):
+        i = _index(float(numbers[k]), w.n_servers)
+        candidate_of(w, k).server = i
+        s = server(w, i)
+        s.length = min(_whole(lengths[k]), pool(w, s.pool).limit)
+
+
+@inner
+def _see(w, eyes, address):
+    """Fill the shadow from the observation at an address; False without room."""
+    w.kind = ARRIVAL
+    w.router = 0
+    if eyes.router >= 0:
+        w.router = _index(float(floats(address + 4 * eyes.router)[0]), w.n_routers)
+    if eyes.candidates:
+        _see_sampled(w, eyes, address)
+        return True
+    if eyes.queue >= 0:
+        _see_lengths(w, floats(address + 4 * eyes.queue))
+    if eyes.kind >= 0 and float(floats(address + 4 * eyes.kind)[0]) > 0.5:
+        w.kind = RESAMPLE
+        w.router = -1
+        w.source = _marked(floats(address + 4 * eyes.source), w.n_servers)
+        w.target = _marked(floats(address + 4 * eyes.target), w.n_servers)
+        return True
+    if w.messages_on:
+        _see_messages(w, eyes, address)
+    if w.samples > 0:
+        _see_candidates(w, eyes, address)
+    if w.sorted_on and eyes.queue >= 0:
+        return _see_order(w, eyes, address)
+    return True
+
+
+@inner
+def _action(w, eyes, i):
+    """The action that means server i: itself, or its place among the candidates (-1: none)."""
+    if not eyes.candidates:
+        return i
+    for k in range(w.samples):
+        if candidate_of(w, k).server == i:
+            return k
+    return -1
+
+
+_stream_at = record_reader(layout.RECORDS["streams"])
+
+
+@inner
+def _swap_stream(w, at_stream):
+    """Exchange the shadow's policy stream with the four words at an address."""
+    mine, theirs = stream(w, POLICY), _stream_at(at_stream)
+    mine.a, theirs.a = theirs.a, mine.a
+    mine.b, theirs.b = theirs.b, mine.b
+    mine.c, theirs.c = theirs.c, mine.c
+    mine.d, theirs.d = theirs.d, mine.d
+
+
+@entry(
+    types.int64(
+        types.int64,
+        types.int64,
+        types.float32[:, ::1],
+        types.float64[:, ::1],
+        types.int64[::1],
+        types.int64,
+        rule_type,
+        rule_type,
+    )
+)
+def answer(address, eyes_address, observations, memory, actions, row, place, move):
+    """Answer observations from a row on; returns the row that needs room (call again), or their
+    number when all are answered. `memory` holds the rule's cells of each row."""
+    w, eyes = world(address), eyes_at(eyes_address)
+    first = np.int64(observations.ctypes.data)
+    if eyes.at_stream:
+        _swap_stream(w, eyes.at_stream)
+    while row < len(observations):
+        if not _see(w, eyes, first + 4 * eyes.width * row):
+            break
+        for k in range(w.n_scratch):
+            scratch(w, k).value = memory[row, k]
+        actions[row] = _action(w, eyes, place(w) if w.kind == ARRIVAL else move(w))
+        for k in range(w.n_scratch):
+            memory[row, k] = scratch(w, k).value
+        row += 1
+    if eyes.at_stream:
+        _swap_stream(w, eyes.at_stream)
+    return row
+
+
+# --- the agent ------------------------------------------------------------------------------------------
+class PolicyAgent:
+    """The agent of a policy: ``action, state = agent.predict(obs, state, episode_start)``.
+
+    Parameters
+    ----------
+    policy : Policy
+    env
+        The environment whose observations it will see (Gymnasium's or SB3's, single or vector).
+
+    A rule that remembers (wrr, round-robin) keeps its memory in `state`: hand it back at the next
+    call. With one environment and single observations the rule's coins come from the environment's
+    policy stream, so that one seed gives the trajectory of `lbgym.simulate`; otherwise from the
+    agent's own stream (`seed`).
+
+    Raises
+    ------
+    ValueError
+        Names the columns that the environment would have to show, or what else does not fit.
+    """
+
+    def __init__(self, policy: Policy, env: Any = None) -> None:
+        if env is None:
+            raise ValueError(f"{policy.name}: an agent needs the environment that it will act in")
+        view, alone = _acting_in(env)
+        self.policy = policy
+        self.name, self.information = policy.name, policy.information
+        _check_fit(policy, view)
+        self._view = view
+        self._env = view if alone else None
+        self._shadow = policy.state()
+        self._shadow.clear()
+        self._cells = policy.parts.scratch
+        self._eyes = _eyes(policy, view)
+        self.seed(0)
+        self._link()
+
+    def _link(self) -> None:
+        self._answer = answer.direct()
+        self._place, self._move = self.policy.rules()
+
+    def __getstate__(self) -> dict[str, Any]:
+        bound = ("_answer", "_place", "_move")
+        return {key: value for key, value in self.__dict__.items() if key not in bound}
+
+    def __setstate__(self, values: dict[str, Any]) -> None:
+        self.__dict__.update(values)
+        self._link()
+
+    def seed(self, seed: int | None = None) -> None:
+        """Seed the agent's own stream of coins."""
+        self._shadow.seed(np.random.default_rng(seed))
+
+    def predict(
+        self,
+        observation: Any,
+        state: NDArray[np.float64] | None = None,
+        episode_start: Any = None,
+        deterministic: bool = False,
+    ) -> tuple[Any, NDArray[np.float64] | None]:
+        """Actions for one observation (width,) or several (rows, width), and the rule's memory.
+
+        `state` is None or what the last call returned; it is cleared where `episode_start` is true.
+        `deterministic` changes nothing: a rule's coins are part of it.
+        """
+        obs = np.ascontiguousarray(observation, np.float32)
+        width = self._view._shown.width
+        if obs.ndim not in (1, 2) or obs.shape[-1] != width:
+            raise ValueError(
+                f"observation: must have shape ({width},) or (rows, {width}), got {obs.shape}"
+            )
+        single = obs.ndim == 1
+        if not obs.flags.writeable:
+            obs = obs.copy()
+        rows = obs.reshape(-1, width)
+        memory = self._memory(state, episode_start, len(rows))
+        actions = np.empty(len(rows), np.int64)
+        eyes, shadow = self._eyes, self._shadow
+        eyes[0]["at_stream"] = self._env.policy_stream_address if single and self._env else 0
+        row = 0
+        while True:
+            row = self._answer(
+                shadow.address, eyes.ctypes.data, rows, memory, actions, row, self._place, self._move
+            )
+            if row == len(rows):
+                break
+            shadow.grow()
+        if not single:
+            return actions, (memory if self._cells else None)
+        return actions[0], (memory[0] if self._cells else None)
+
+    def _memory(
+        self, state: NDArray[np.float64] | None, episode_start: Any, rows: int
+    ) -> NDArray[np.float64]:
+        """A fresh copy of the rule's memory, shape (rows, cells), cleared where an episode starts."""
+        memory = np.zeros((rows, self._cells))
+        if self._cells == 0 or state is None:
+            return memory
+        if np.size(state) != memory.size:
+            raise ValueError(
+                f"state: must be what predict returned, {self._cells} values for each of {rows} "
+                f"observations, got shape {np.shape(state)}"
+            )
+        memory[...] = np.reshape(state, memory.shape)
+        if episode_start is not None:
+            memory[np.broadcast_to(np.asarray(episode_start, bool), rows)] = 0.0
+        return memory
+
+
+def _acting_in(env: Any) -> tuple[Any, bool]:
+    """The unwrapped environment (the first of a vector), and whether it stands alone."""
+    one = getattr(env, "unwrapped", env)
+    alone = hasattr(one, "policy_stream_address")
+    if not alone and hasattr(env, "get_attr"):
+        one = env.get_attr("unwrapped")[0]
+    if not hasattr(one, "_shown"):
+        raise ValueError(f"agent: the environment must be one of lbgym's, got {env!r}")
+    return one, alone
+
+
+def _needs(policy: Policy, view: Any) -> list[list[str]]:
+    """Columns that an agent must see; any one of each group will do."""
+    parts = policy.parts
+    wanted = list(policy.columns)
+    if parts.messages and "message" not in wanted:
+        wanted.append("message_order")
+    if parts.samples:
+        wanted += ["candidate", "queue_probed"]
+    if parts.ordered:
+        wanted.append("queue")
+    if view.action == "candidate":
+        wanted.append("server")
+    if view.system.migrates:
+        wanted += ["kind", "source", "target"]
+    instead = {"message_order": ["message"], "queue_probed": ["queue"]}
+    if view.action == "candidate":
+        wanted.remove("candidate")
+    return [[name, *instead.get(name, [])] for name in dict.fromkeys(wanted)]
+
+
+def _check_fit(policy: Policy, view: Any) -> None:
+    """Raise ValueError unless the environment lets this policy act."""
+    parts, system = policy.parts, view.system
+    name = policy.name
+    if system.pools != policy.system.pools or system.router_count != policy.system.router_count:
+        raise ValueError(
+            f"{name}: was made for {policy.system.describe()}, "
+            f"the environment has {system.describe()}"
+        )
+    if view.action == "pool":
+        raise ValueError(f"{name}: chooses servers, the environment's actions are pools")
+    if view.action == "candidate" and (parts.samples == 0 or parts.messages or parts.ordered):
+        raise ValueError(
+            f"{name}: may choose any server, the environment's actions are sampled servers; "
+            "use action='server'"
+        )
+    if parts.samples and parts.samples != view.samples:
+        raise ValueError(
+            f"{name}: needs {parts.samples} sampled servers, the environment samples {view.samples}; "
+            + (
+                f"use action='candidate({parts.samples})'"
+                if view.action == "candidate"
+                else f"show 'candidate({parts.samples})'"
+            )
+        )
+    if parts.messages and parts.router_samples != view.router_samples:
+        raise ValueError(
+            f"{name}: needs an environment with router_samples={parts.router_samples}, "
+            f"got {view.router_samples}"
+        )
+    shown = (*view.columns, *view.context)
+    missing = [group[0] for group in _needs(policy, view) if not set(group) & set(shown)]
+    if missing:
+        observe = [_written(column, view, parts.samples) for column in (*shown, *missing)]
+        raise ValueError(
+            f"{name}: the environment must also show {', '.join(missing)}; use observe={observe}"
+        )
+
+
+def _written(column: str, view: Any, samples: int) -> str:
+    """A column as `observe` takes it."""
+    return f"candidate({samples or view.samples})" if column == "candidate" else column
+
+
+def _eyes(policy: Policy, view: Any) -> NDArray[Any]:
+    """The `EYES` record, shape (1,), of a policy that acts in an environment."""
+    shown = view._shown
+    record = np.zeros(1, EYES)
+    eyes = record[0]
+    eyes["width"], eyes["rows"] = shown.width, shown.rows
+    eyes["candidates"] = view.action == "candidate"
+    for name in EYES.names[3:-1]:  # type: ignore[index]
+        eyes[name] = shown.place(name)
+    if eyes["queue"] < 0:
+        eyes["queue"] = shown.place("queue_probed")
+    return record

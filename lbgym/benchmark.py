@@ -1,0 +1,514 @@
+"""Policies x systems x seeds on common random numbers: rows that resume, tables that pair them.
+
+`run_benchmark` simulates what is not yet in the results folder and returns the rows; `tables`
+pools the seeds and forms the differences to one chosen policy. Classical rules run on threads -
+their compiled loop lets go of the interpreter, and a thread shares the compiled engine that a new
+process would have to load again. Trained models (``model:PATH``) act through Python, which holds
+the interpreter, so they get processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    wait,
+)
+from dataclasses import dataclass
+from multiprocessing import connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lbgym import stats
+from lbgym._version import __version__
+from lbgym.policies import make, parse
+from lbgym.records import Row, Settings, key_of, load_rows, open_records, pack
+from lbgym.simulate import simulate
+from lbgym.stats import Estimate
+from lbgym.system import System, as_system
+
+__all__ = [
+    "DEFAULT_POLICIES",
+    "MIGRATING_POLICIES",
+    "Line",
+    "Row",
+    "Settings",
+    "Table",
+    "load_rows",
+    "run_benchmark",
+    "tables",
+]
+
+MODEL = "model:"
+
+DEFAULT_POLICIES = (
+    "random",
+    "weighted-random",
+    "round-robin",
+    "wrr",
+    "pull",
+    "pull(fallback=weighted-random, choice=fastest)",
+    "pull(fallback=wrr, choice=fastest)",
+    "jsq(2)",
+    "sed(2)",
+    "jsq",
+    "sed",
+    "jsed(ties=fastest)",
+    "fpi",
+)
+MIGRATING_POLICIES = (
+    "local-search",
+    "local-search(rule=weak)",
+    "local-search(rule=oblivious)",
+    "local-search(place=wrr)",
+    "local-search(place=pull(fallback=wrr, choice=fastest))",
+)
+
+Progress = Callable[[int, int], None]  # (arrivals so far, arrivals planned)
+Tick = Callable[[int], None]  # (arrivals so far)
+Keep = Callable[[Row], None]
+
+
+# --- what is to be run ----------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Task:
+    """One row still to be simulated; `model` is the hash of a trained model's files."""
+
+    system: System
+    policy: str
+    seed: int
+    settings: Settings
+    model: str = ""
+
+    @property
+    def loss_charge(self) -> float:
+        given = self.settings.loss_charge
+        return self.system.default_loss_charge if given is None else float(given)
+
+    @property
+    def key(self) -> str:
+        """Hash of everything that decides the numbers."""
+        return key_of(
+            {
+                "system": self.system.to_dict(),
+                "policy": self.policy,
+                "model": self.model,
+                "seed": self.seed,
+                "settings": {**vars(self.settings), "loss_charge": self.loss_charge},
+                "version": __version__,
+            }
+        )
+
+    @property
+    def arrivals(self) -> int:
+        """Of all replications."""
+        return self.settings.jobs * (self.settings.replications or 1)
+
+    def run(self, progress: Progress) -> Row:
+        """Simulate it."""
+        s = self.settings
+        result = simulate(
+            self.system,
+            self.policy,
+            jobs=s.jobs,
+            warmup=s.warmup,
+            seed=self.seed,
+            replications=s.replications,
+            loss_charge=s.loss_charge,
+            move_cost=s.move_cost,
+            max_jobs=s.max_jobs,
+            progress=progress,
+        )
+        return Row(
+            key=self.key,
+            system=self.system.to_dict(),
+            policy=self.policy,
+            information=result.information,
+            seed=self.seed,
+            settings=s,
+            loss_charge=result.loss_charge,
+            version=__version__,
+            stable=result.stable,
+            complete=result.jobs >= self.arrivals,
+            jobs=result.jobs,
+            seconds=result.seconds,
+            batches=result.batches,
+            packed=pack(result.histograms),
+        )
+
+
+def policies_for(system: System, policies: Sequence[str] | None) -> list[str]:
+    """Canonical names, checked on the system, each once. None: the default list.
+
+    Of the default list only what the system takes; a policy asked for that it does not take raises
+    ValueError.
+    """
+    if policies is not None:
+        return list(dict.fromkeys(_checked(name, system) for name in policies))
+    wanted = DEFAULT_POLICIES + (MIGRATING_POLICIES if system.migrates else ())
+    fitting = []
+    for name in wanted:
+        with contextlib.suppress(ValueError):
+            fitting.append(_checked(name, system))
+    return fitting
+
+
+def _checked(name: str, system: System) -> str:
+    if isinstance(name, str) and name.strip().startswith(MODEL):
+        path = name.strip().removeprefix(MODEL)
+        _model_files(path)
+        return MODEL + path
+    parse(name)  # a benchmark's row needs a name that says it all
+    try:
+        return make(name, system).name
+    except ValueError as error:
+        raise ValueError(f"{error} (system {label(system)})") from None
+
+
+def label(system: System) -> str:
+    """Its name, or else what it is."""
+    return system.name or system.describe()
+
+
+def _model_files(path: str) -> list[Path]:
+    """The files of a saved model: a folder's, or a file (SB3 leaves .zip to be added)."""
+    for candidate in (Path(path), Path(path + ".zip")):
+        if candidate.is_dir():
+            return sorted(p for p in candidate.rglob("*") if p.is_file())
+        if candidate.is_file():
+            return [candidate]
+    raise ValueError(f"policy {MODEL}{path}: no such file or folder")
+
+
+def _model_hash(policy: str) -> str:
+    if not policy.startswith(MODEL):
+        return ""
+    digest = hashlib.sha256()
+    for file in _model_files(policy.removeprefix(MODEL)):
+        digest.update(file.name.encode())
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def plan(
+    systems: Iterable[Any],
+    policies: Sequence[str] | None,
+    seeds: Iterable[int],
+    settings: Settings,
+) -> list[Task]:
+    """Every row asked for, all names checked; policies vary fastest."""
+    each = list(dict.fromkeys(as_system(system) for system in systems))
+    named = [(system, policies_for(system, policies)) for system in each]
+    models = {name: _model_hash(name) for _, names in named for name in names}
+    return [
+        Task(system, name, seed, settings, models[name])
+        for system, names in named
+        for seed in dict.fromkeys(seeds)
+        for name in names
+    ]
+
+
+# --- running --------------------------------------------------------------------------------------
+class Stopped(Exception):
+    """A row was given up because the benchmark is being stopped."""
+
+
+class Counter:
+    """Arrivals simulated so far by all workers, and the wish to stop.
+
+    `cells` is shared by them: arrivals and, when it is to end, 1; `lock` guards it.
+    """
+
+    def __init__(self, cells: Any, lock: Any) -> None:
+        self.cells, self.lock = cells, lock
+
+    def follow(self) -> Progress:
+        """A progress function for one row."""
+        before = 0
+
+        def progress(done: int, _planned: int) -> None:
+            nonlocal before
+            if self.cells[1]:
+                raise Stopped
+            with self.lock:
+                self.cells[0] += done - before
+            before = done
+
+        return progress
+
+
+_counter_here: Counter | None = None  # of a worker process
+
+
+def _begin_worker(cells: Any, lock: Any) -> None:
+    """Set up a worker process: it stops when told, and never outlives the benchmark."""
+    global _counter_here
+    _counter_here = Counter(cells, lock)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # the workers are the parallelism
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _run_in_worker(task: Task) -> Row:
+    assert _counter_here is not None
+    return task.run(_counter_here.follow())
+
+
+def _run_processes(tasks: Sequence[Task], workers: int, tick: Tick, keep: Keep) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    counter = Counter(spawn.Array("q", 2, lock=False), spawn.Lock())
+    pool = ProcessPoolExecutor(
+        min(workers, len(tasks)),
+        mp_context=spawn,
+        initializer=_begin_worker,
+        initargs=(counter.cells, counter.lock),
+    )
+    _collect(pool, [pool.submit(_run_in_worker, t) for t in tasks], counter, tick, keep)
+
+
+def _run_threads(tasks: Sequence[Task], workers: int, tick: Tick, keep: Keep) -> None:
+    _compile(tasks)
+    counter = Counter([0, 0], threading.Lock())
+    pool = ThreadPoolExecutor(min(workers, len(tasks)))
+    _collect(pool, [pool.submit(t.run, counter.follow()) for t in tasks], counter, tick, keep)
+
+
+def _compile(tasks: Sequence[Task]) -> None:
+    """Have everything compiled or loaded before threads ask for it at once."""
+    simulate({"pools": {"servers": 1}, "load": 0.5}, "pull", jobs=100)
+    for policy in {task.policy: make(task.policy, task.system) for task in tasks}.values():
+        policy.rules()
+
+
+def _collect(
+    pool: Executor, futures: Sequence[Future[Row]], counter: Counter, tick: Tick, keep: Keep
+) -> None:
+    """Keep each row as it finishes. On Ctrl-C or an error the others are told to end, and rows
+    that finished meanwhile are kept too."""
+    pending, kept = set(futures), set()
+    try:
+        while pending:
+            done, pending = wait(pending, timeout=0.1, return_when=FIRST_COMPLETED)
+            tick(counter.cells[0])
+            for future in done:
+                keep(future.result())
+                kept.add(future)
+    except BaseException:
+        counter.cells[1] = 1
+        pool.shutdown(cancel_futures=True)
+        for future in futures:
+            if future not in kept and not future.cancelled() and future.exception() is None:
+                keep(future.result())
+        raise
+    pool.shutdown()
+
+
+def run_benchmark(
+    systems: Iterable[Any],
+    policies: Sequence[str] | None = None,
+    *,
+    seeds: Iterable[int] = range(4),
+    settings: Settings | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    workers: int | None = None,
+    fresh: bool = False,
+    progress: Progress | None = None,
+) -> list[Row]:
+    """Simulate every policy on every system with every seed.
+
+    Parameters
+    ----------
+    systems : iterable
+        Each a `System`, its dict, a scenario's name or the path of a TOML file.
+    policies : list of str, optional
+        Names. Default: `DEFAULT_POLICIES` that fit the system, and `MIGRATING_POLICIES` where jobs
+        migrate.
+    seeds : iterable of int
+        All policies share each seed's random numbers.
+    settings : Settings, optional
+        Jobs, warm-up, charges.
+    folder : path, optional
+        Finished rows are kept there at once, and rows found there are not run again.
+    workers : int, optional
+        Rows side by side; default one a processor. Results do not depend on it.
+    fresh : bool
+        Run again what the folder has; the new rows replace the old ones.
+    progress : callable, optional
+        Called with (arrivals so far, arrivals to simulate).
+
+    Returns
+    -------
+    list of Row
+        All rows asked for, in the order system, seed, policy.
+
+    Raises
+    ------
+    ValueError
+        Before anything runs, for a name or a folder that does not do.
+    """
+    tasks = plan(systems, policies, seeds, settings or Settings())
+    workers = workers or os.cpu_count() or 1
+    if folder is None:
+        return _run_missing(tasks, {}, lambda row: None, workers, progress)
+    with open_records(folder) as records:
+        known = {} if fresh else records.rows
+        return _run_missing(tasks, dict(known), records.append, workers, progress)
+
+
+def _run_missing(
+    tasks: Sequence[Task],
+    known: dict[str, Row],
+    keep: Keep,
+    workers: int,
+    progress: Progress | None,
+) -> list[Row]:
+    missing = [task for task in tasks if task.key not in known]
+    total = sum(task.arrivals for task in missing)
+    before = 0
+
+    def tick(done: int) -> None:
+        if progress is not None:
+            progress(before + done, total)
+
+    def note(row: Row) -> None:
+        known[row.key] = row
+        keep(row)
+
+    for run, is_model in ((_run_threads, False), (_run_processes, True)):
+        part = [task for task in missing if task.policy.startswith(MODEL) == is_model]
+        if part:
+            run(part, workers, tick, note)
+            before += sum(task.arrivals for task in part)
+    return [known[task.key] for task in tasks]
+
+
+# --- tables ---------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Line:
+    """One policy on one system, all seeds pooled.
+
+    estimates : by name: `cost`, `response_time`, `p50`, `p99`, `waiting_probability`, ...
+    difference : its cost minus that of the table's `against`, paired by batch; None for that policy
+        itself and where batches do not correspond
+    """
+
+    policy: str
+    information: str
+    seeds: tuple[int, ...]
+    estimates: dict[str, Estimate]
+    difference: Estimate | None
+    stable: bool | None
+    jobs: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Table:
+    """All policies of one system under one setting."""
+
+    system: System
+    settings: Settings
+    loss_charge: float
+    version: str
+    against: str
+    lines: tuple[Line, ...]
+
+    @property
+    def title(self) -> str:
+        """The system's name and description."""
+        name = f"{self.system.name}: " if self.system.name else ""
+        return name + self.system.describe()
+
+
+def tables(rows: Iterable[Row], against: str | None = None) -> list[Table]:
+    """Pool the seeds and pair every policy with one (default: the first of each system).
+
+    Rows of unlike systems, settings or versions come into different tables.
+    """
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        same = (row.system, vars(row.settings), row.loss_charge, row.version)
+        groups.setdefault(repr(same), []).append(row)
+    return [_table(group, against) for group in groups.values()]
+
+
+def _table(rows: Sequence[Row], against: str | None) -> Table:
+    by_policy: dict[str, dict[int, Row]] = {}
+    for row in rows:
+        by_policy.setdefault(row.policy, {})[row.seed] = row
+    base = against if against in by_policy else next(iter(by_policy))
+    system = System.from_dict(rows[0].system)
+    lines = (_line(name, of_seed, system, by_policy[base]) for name, of_seed in by_policy.items())
+    return Table(
+        system=system,
+        settings=rows[0].settings,
+        loss_charge=rows[0].loss_charge,
+        version=rows[0].version,
+        against=base,
+        lines=tuple(lines),
+    )
+
+
+def _pooled(rows: Sequence[Row]) -> dict[str, Any]:
+    """Totals by batch, one seed after another."""
+    return {k: np.concatenate([row.batches[k] for row in rows]) for k in rows[0].batches}
+
+
+def _line(policy: str, of_seed: dict[int, Row], system: System, base: dict[int, Row]) -> Line:
+    rows = [of_seed[seed] for seed in sorted(of_seed)]
+    first = rows[0]
+    totals = _pooled(rows)
+    estimates = stats.per_job(totals, first.loss_charge, first.settings.move_cost)
+    if all(pool.limit is None for pool in system.pools):
+        estimates["blocking_probability"] = Estimate(0.0, 0.0, 0.0)
+    histograms = np.concatenate([row.histograms for row in rows])
+    estimates["p50"] = stats.quantile(histograms, 0.5)
+    estimates["p99"] = stats.quantile(histograms, 0.99)
+    runs = len(rows) * (first.settings.replications or 1)
+    is_stable = stats.stable(totals["present"], totals["clock"], system.arrival_rate, runs)
+    return Line(
+        policy=policy,
+        information=first.information,
+        seeds=tuple(sorted(of_seed)),
+        estimates=estimates,
+        difference=None if of_seed is base else _difference(of_seed, base),
+        stable=is_stable if all(row.complete for row in rows) else False,
+        jobs=sum(row.jobs for row in rows),
+        seconds=sum(row.seconds for row in rows),
+    )
+
+
+def _difference(mine: dict[int, Row], base: dict[int, Row]) -> Estimate | None:
+    """Paired difference of cost over the seeds that both have."""
+    common = sorted(mine.keys() & base.keys())
+    if not common:
+        return None
+    one, arrivals = map(np.concatenate, zip(*(mine[s].batch_costs() for s in common), strict=True))
+    other, others = map(np.concatenate, zip(*(base[s].batch_costs() for s in common), strict=True))
+    if not np.array_equal(arrivals, others):  # one of them ended early
+        return None
+    return stats.difference(one, other, arrivals)
+
+
+def excludes_zero(difference: Estimate | None) -> bool:
+    """Whether a difference is significant at 95 %."""
+    return difference is not None and (difference.low > 0 or difference.high < 0)

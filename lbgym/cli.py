@@ -1,0 +1,516 @@
+"""The command `lbgym list | simulate | bench | report`: reads arguments and prints.
+
+A user's mistake ends with status 2 and one line on stderr; Ctrl-C with 130. Everything heavy is
+imported when a command needs it, so that help comes at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from lbgym._version import __version__
+
+if TYPE_CHECKING:
+    from lbgym.benchmark import Table
+
+FOLDER = "lbgym-results"
+SYSTEM_HELP = "a scenario's name (lbgym list systems), a path.toml, or a system as JSON text"
+Report = Callable[[int, int], None]
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
+
+
+# --- arguments ------------------------------------------------------------------------------------
+def whole(least: int) -> Callable[[str], int]:
+    """A whole number of at least so much; 1e6 and 1_000_000 are welcome."""
+
+    def read(text: str) -> int:
+        try:
+            value = float(text)
+            exact = int(text) if value.is_integer() and "e" not in text.lower() else int(value)
+        except (ValueError, OverflowError):
+            value, exact = float("nan"), 0
+        if not value.is_integer() or exact < least:
+            raise argparse.ArgumentTypeError(f"must be a whole number >= {least}, got {text!r}")
+        return exact
+
+    return read
+
+
+def seeds(text: str) -> list[int]:
+    """Seeds: "5", "0-3", "0,2,7-9"."""
+    try:
+        found: list[int] = []
+        for part in text.split(","):
+            first, dash, last = part.strip().partition("-")
+            found += range(int(first), int(last if dash else first) + 1)
+    except ValueError:
+        found = []
+    if not found:
+        raise argparse.ArgumentTypeError(f"must be such as 0-3, 5 or 0,2,7, got {text!r}")
+    return list(dict.fromkeys(found))
+
+
+def start(text: str) -> Any:
+    """ "empty", "warm" or queue lengths "1,0,2"."""
+    if text in ("empty", "warm"):
+        return text
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"must be empty, warm or queue lengths such as 1,0,2, got {text!r}"
+        ) from None
+
+
+def read_system(text: str, load: float | None = None) -> Any:
+    """The system meant by an argument: a name, a TOML path or JSON."""
+    from lbgym.system import as_system
+
+    thing: Any = text
+    if text.lstrip().startswith("{"):
+        try:
+            thing = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"system: not valid JSON: {error}") from None
+    system = as_system(thing)
+    return system if load is None else system.with_load(load)
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="lbgym",
+        description="Load balancing: simulate systems, compare policies.",
+        epilog="lbgym COMMAND --help explains a command, with examples.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"lbgym {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for add in (_list_arguments, _simulate_arguments, _bench_arguments, _report_arguments):
+        add(commands)
+    return parser
+
+
+def _command(commands: Any, name: str, summary: str, text: str, examples: str) -> Parser:
+    parser: Parser = commands.add_parser(
+        name,
+        help=summary,
+        description=textwrap.dedent(text).strip(),
+        epilog="examples:\n" + textwrap.indent(textwrap.dedent(examples).strip(), "  "),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    return parser
+
+
+def _list_arguments(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "list",
+        "what there is: systems, policies, environments",
+        "Lists the named systems, the policies with what they know, and the environments.",
+        """
+        lbgym list
+        lbgym list policies
+        lbgym list systems --json
+        """,
+    )
+    parser.add_argument("what", nargs="?", choices=("systems", "policies", "envs"), help="only these")
+    parser.set_defaults(run=_list)
+
+
+def _measure_arguments(parser: Parser) -> None:
+    """What `simulate` and `bench` have in common."""
+    parser.add_argument(
+        "--jobs",
+        type=whole(100),
+        default=1_000_000,
+        metavar="N",
+        help="arrivals of a run, warm-up included (default 1000000)",
+    )
+    parser.add_argument(
+        "--warmup", type=whole(0), metavar="N", help="arrivals discarded first (default: a tenth)"
+    )
+    parser.add_argument(
+        "--replications", type=whole(1), metavar="R", help="independent runs of a seed (default: 1)"
+    )
+    parser.add_argument(
+        "--loss-charge",
+        type=float,
+        metavar="C",
+        help="cost of a lost job (default: the system's, twice the longest response time)",
+    )
+    parser.add_argument(
+        "--move-cost", type=float, default=0.0, metavar="C", help="cost of a migration (default 0)"
+    )
+    parser.add_argument(
+        "--max-jobs",
+        type=whole(1),
+        default=10_000_000,
+        metavar="N",
+        help="end a run early when more jobs are in the system (default 10000000)",
+    )
+
+
+def _simulate_arguments(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "simulate",
+        "one policy on one system",
+        """
+        Simulates a policy on a system and prints estimates with 95 % intervals: cost, response
+        time, waiting and blocking probability, messages, ...
+        """,
+        """
+        lbgym simulate flagship pull
+        lbgym simulate flagship "pull(fallback=wrr, choice=fastest)" --jobs 1e7 --seed 1
+        lbgym simulate flagship "jsq(2)" --load 0.95 --precision 0.01
+        lbgym simulate my-system.toml sed --replications 8 --threads 2 --json
+        lbgym simulate '{"pools": [{"servers": 2}], "load": 0.5}' jsq
+        """,
+    )
+    parser.add_argument("system", metavar="SYSTEM", help=SYSTEM_HELP)
+    parser.add_argument("policy", metavar="POLICY", help="a policy's name, quoted, or model:PATH")
+    parser.add_argument("--load", type=float, metavar="RHO", help="another load for the system")
+    parser.add_argument("--seed", type=whole(0), default=0, metavar="S", help="default 0")
+    _measure_arguments(parser)
+    parser.add_argument(
+        "--precision",
+        type=float,
+        metavar="P",
+        help="go on until the half-width of the cost is at most P times the cost",
+    )
+    parser.add_argument(
+        "--threads",
+        type=whole(1),
+        default=1,
+        metavar="T",
+        help="replications side by side; results never depend on it (default 1)",
+    )
+    parser.add_argument(
+        "--start",
+        type=start,
+        default="empty",
+        metavar="WHERE",
+        help="empty (default), warm, or queue lengths such as 1,0,2",
+    )
+    parser.set_defaults(run=_simulate)
+
+
+def _bench_arguments(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "bench",
+        "policies x systems x seeds: one table, one picture",
+        f"""
+        Compares policies on common random numbers and prints a table for each system: cost,
+        response time, messages, ..., each with its 95 % interval, and the paired difference of
+        cost to one chosen policy. The results folder gets results.json, results.csv and
+        results.png (cost against messages per job: the price of information).
+
+        Every finished row is kept at once in rows.jsonl there: after Ctrl-C or a crash the same
+        command goes on where it was. Without --systems and --policies: classical policies on the
+        flagship. On a system whose jobs migrate the default list has local-search too.
+
+        Folder: ./{FOLDER}.
+        """,
+        """
+        lbgym bench
+        lbgym bench --systems flagship flagship-migrating --jobs 200000 --seeds 0-1
+        lbgym bench --systems thousand --policies pull "jsq(2)" sed --against pull
+        lbgym bench --policies pull model:runs/ppo --replications 16 --jobs 100000 --out ppo
+        """,
+    )
+    parser.add_argument(
+        "--systems", nargs="+", default=["flagship"], metavar="SYSTEM", help=SYSTEM_HELP
+    )
+    parser.add_argument(
+        "--policies",
+        nargs="+",
+        metavar="POLICY",
+        help="names, quoted, or model:PATH (default: classical policies that the system takes)",
+    )
+    parser.add_argument(
+        "--seeds", type=seeds, default=[0, 1, 2, 3], metavar="S", help="0-3 (default), 5, 0,2,7"
+    )
+    parser.add_argument(
+        "--against",
+        metavar="POLICY",
+        help="policy to which differences are formed, added if not among them (default: the first)",
+    )
+    _measure_arguments(parser)
+    parser.add_argument(
+        "--out", default=FOLDER, metavar="DIR", help=f"results folder (default {FOLDER})"
+    )
+    parser.add_argument(
+        "--workers", type=whole(1), metavar="W", help="rows side by side (default: processors)"
+    )
+    parser.add_argument(
+        "--fresh", action="store_true", help="run again what the folder already has"
+    )
+    _output_arguments(parser)
+    parser.set_defaults(run=_bench)
+
+
+def _report_arguments(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "report",
+        "table, CSV and picture again, from a results folder",
+        """
+        Rebuilds the tables, results.json, results.csv and results.png from all finished rows of a
+        results folder of lbgym bench, an unfinished one included. Rows of unlike systems, jobs,
+        charges or versions come into different tables.
+        """,
+        f"""
+        lbgym report {FOLDER}
+        lbgym report {FOLDER} --against "jsq(2)" --plot price.pdf
+        lbgym report {FOLDER} --csv > all.csv
+        """,
+    )
+    parser.add_argument("folder", metavar="DIR", help="results folder of lbgym bench")
+    parser.add_argument(
+        "--against", metavar="POLICY", help="policy to which differences are formed"
+    )
+    _output_arguments(parser)
+    parser.set_defaults(run=_report)
+
+
+def _output_arguments(parser: Parser) -> None:
+    parser.add_argument("--csv", action="store_true", help="print CSV instead of text")
+    picture = parser.add_mutually_exclusive_group()
+    picture.add_argument(
+        "--plot", metavar="FILE", help="picture: png, pdf or svg (default DIR/results.png)"
+    )
+    picture.add_argument("--no-plot", action="store_true", help="no picture")
+
+
+# --- list -----------------------------------------------------------------------------------------
+def _list(options: argparse.Namespace) -> None:
+    kinds = {"systems": _systems, "policies": _policies, "envs": _environments}
+    chosen = [options.what] if options.what else list(kinds)
+    found = {what: kinds[what]() for what in chosen}
+    if options.json:
+        print(json.dumps(found, indent=1, ensure_ascii=False))
+        return
+    parts = [f"{what}\n\n{_entries(rows)}" for what, rows in found.items()]
+    print("\n\n".join(parts))
+
+
+def _systems() -> list[dict[str, Any]]:
+    from lbgym.scenarios import SCENARIOS
+
+    return [
+        {
+            "name": s.name,
+            "is": s.system.describe(),
+            "help": s.description,
+            "source": s.source,
+            "system": s.system.to_dict(),
+        }
+        for s in SCENARIOS.values()
+    ]
+
+
+def _policies() -> list[dict[str, Any]]:
+    from lbgym.policies import families
+
+    return [
+        {
+            "name": row.name,
+            "usage": row.usage,
+            "information": row.information,
+            "help": " ".join(row.help.split("\n\n")[0].split()),
+        }
+        for row in families()
+    ]
+
+
+def _environments() -> list[dict[str, Any]]:
+    import gymnasium
+
+    import lbgym  # noqa: F401  (registers them)
+
+    specs = [spec for name, spec in gymnasium.registry.items() if name.startswith("lbgym/")]
+    return [{"name": spec.id, "help": f'gymnasium.make("{spec.id}")'} for spec in specs]
+
+
+def _entries(rows: Sequence[dict[str, Any]]) -> str:
+    """Each entry as its name (or usage) and indented lines."""
+    lines = []
+    for row in rows:
+        lines.append(f"  {row.get('usage', row['name'])}")
+        said = [row[key] for key in ("is", "help") if row.get(key)]
+        if "information" in row:
+            said.append(f"knows: {row['information']}")
+        for text in said:
+            lines += textwrap.wrap(text, 96, initial_indent="      ", subsequent_indent="      ")
+    return "\n".join(lines)
+
+
+# --- simulate -------------------------------------------------------------------------------------
+def _simulate(options: argparse.Namespace) -> None:
+    from lbgym.report import result_text
+    from lbgym.simulate import simulate
+
+    system = read_system(options.system, options.load)
+    with progress_bar("simulate") as progress:
+        result = simulate(
+            system,
+            options.policy,
+            jobs=options.jobs,
+            warmup=options.warmup,
+            seed=options.seed,
+            replications=options.replications,
+            precision=options.precision,
+            threads=options.threads,
+            loss_charge=options.loss_charge,
+            move_cost=options.move_cost,
+            max_jobs=options.max_jobs,
+            start=options.start,
+            progress=progress,
+        )
+    print(json.dumps(result.to_dict(), indent=1) if options.json else result_text(result))
+
+
+# --- bench and report -----------------------------------------------------------------------------
+def _bench(options: argparse.Namespace) -> None:
+    from lbgym.benchmark import Settings, run_benchmark, tables
+
+    _check_picture(options)
+    against = options.against
+    policies = options.policies
+    if against is not None and policies is not None:
+        policies = [*policies, against]
+    settings = Settings(
+        jobs=options.jobs,
+        warmup=options.warmup,
+        replications=options.replications,
+        loss_charge=options.loss_charge,
+        move_cost=options.move_cost,
+        max_jobs=options.max_jobs,
+    )
+    with progress_bar("bench") as progress:
+        rows = run_benchmark(
+            [read_system(text) for text in options.systems],
+            policies,
+            seeds=options.seeds,
+            settings=settings,
+            folder=options.out,
+            workers=options.workers,
+            fresh=options.fresh,
+            progress=progress,
+        )
+    _show(tables(rows, against), options.out, options)
+
+
+def _report(options: argparse.Namespace) -> None:
+    from lbgym.benchmark import load_rows, tables
+
+    _check_picture(options)
+    _show(tables(load_rows(options.folder), options.against), options.folder, options)
+
+
+def _check_picture(options: argparse.Namespace) -> None:
+    """A picture asked for that cannot be drawn is said before the work, not after it."""
+    if options.plot is None:
+        return
+    from lbgym.report import need_matplotlib
+
+    need_matplotlib()
+    if not options.plot.lower().endswith((".png", ".pdf", ".svg")):
+        raise ValueError(f"--plot: must end in .png, .pdf or .svg, got {options.plot!r}")
+    if not os.path.isdir(os.path.dirname(options.plot) or "."):
+        raise ValueError(f"--plot: no such folder: {os.path.dirname(options.plot)}")
+
+
+def _show(found: Sequence[Table], folder: str, options: argparse.Namespace) -> None:
+    """Write the results into the folder and print them; paths go to stderr."""
+    from lbgym import report
+
+    paths = report.write_results(found, folder)
+    if options.json:
+        print(json.dumps(report.to_data(found), indent=1, ensure_ascii=False))
+    elif options.csv:
+        print(report.to_csv(found), end="")
+    else:
+        print("\n\n".join(report.table_text(table) for table in found), flush=True)
+    if not options.no_plot:
+        picture = options.plot or os.path.join(folder, "results.png")
+        try:
+            paths.append(report.draw(found, picture))
+        except ImportError as error:
+            print(f"lbgym: {error}", file=sys.stderr)
+    print(f"written: {', '.join(map(str, paths))}", file=sys.stderr)
+
+
+# --- running --------------------------------------------------------------------------------------
+@contextlib.contextmanager
+def progress_bar(what: str) -> Iterator[Report]:
+    """A bar of jobs on stderr; nothing of it is seen unless the work lasts over a second."""
+    from tqdm import tqdm
+
+    bar = tqdm(
+        desc=what,
+        unit=" jobs",
+        unit_scale=True,
+        delay=1.0,
+        mininterval=0.2 if sys.stderr.isatty() else 10.0,
+        leave=False,
+        dynamic_ncols=True,
+    )
+
+    def progress(done: int, planned: int) -> None:
+        bar.total = planned
+        bar.update(done - bar.n)
+
+    with bar:
+        yield progress
+
+
+def _fail(command: str, error: BaseException) -> int:
+    said = " ".join(str(error).split()) or type(error).__name__
+    print(f"lbgym {command}: error: {said}", file=sys.stderr)
+    return 2
+
+
+def _interrupted(options: argparse.Namespace) -> int:
+    hint = ""
+    if options.command == "bench":
+        hint = f"; finished rows are in {options.out}: the same command goes on from there"
+    print(f"lbgym {options.command}: interrupted{hint}", file=sys.stderr)
+    return 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns its exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        options.run(options)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return _interrupted(options)
+    except BrokenPipeError:  # the reader, such as `head`, has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except MemoryError:
+        return _fail(options.command, MemoryError("not enough memory for this system"))
+    except BrokenExecutor:
+        return _fail(options.command, RuntimeError("a worker process died; out of memory?"))
+    except (ValueError, ImportError, OSError) as error:
+        return _fail(options.command, error)
+    return 0

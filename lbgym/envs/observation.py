@@ -1,0 +1,565 @@
+"""What an agent sees: a table with one row per choice, then a few context values.
+
+A row is a server; with ``action="candidate"`` one of the sampled servers; with ``action="pool"``
+a pool, each column being the average over its servers. The observation is flat: the columns one
+after another (each contiguous over the rows), then the context. `COLUMNS` says what there is.
+
+Whole numbers without a natural bound are shown as ``x / (1 + x)`` (`whole` inverts it exactly up
+to 2,000), ages as ``a / (1 + a)`` with a in mean service times of a speed-1 server.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from lbgym.engine.access import candidate_of, doubles, entry_of, floats, held, inner, integers
+from lbgym.engine.access import message_list, pool, record_reader, sent_at, sent_since, server, since
+from lbgym.engine.layout import ARRIVAL, RESAMPLE
+from lbgym.engine.messages import entry_at
+from lbgym.engine.state import State
+from lbgym.suggest import unknown
+from lbgym.system import System
+
+# --- what there is ------------------------------------------------------------------------------
+(
+    MESSAGE,
+    MESSAGE_ORDER,
+    MESSAGE_AGE,
+    SENT,
+    SENT_AGE,
+    SPEED,
+    LIMIT,
+    QUEUE,
+    QUEUE_ORDER,
+    QUEUE_PROBED,
+    CANDIDATE,
+    SERVER,
+    SOURCE,
+    TARGET,
+    KIND,
+    ROUTER,
+    KLASS,
+) = range(17)
+
+SERVERS, CANDIDATES, POOLS = 0, 1, 2  # view.rows_are
+
+
+def _one(system: System, samples: int) -> float:
+    return 1.0
+
+
+def _servers(system: System, samples: int) -> float:
+    return float(system.servers)
+
+
+def _last_server(system: System, samples: int) -> float:
+    return float(system.servers - 1)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the table, or a context value."""
+
+    name: str
+    code: int
+    meaning: str
+    high: Callable[[System, int], float] = _one
+    context: bool = False
+    averaged: bool = True  # whether a pool may show its average
+    messages: bool = False
+    memory: bool = False
+    ordered: bool = False
+
+
+_ALL = (
+    Column("message", MESSAGE, "1 if the acting router holds the server's message", messages=True),
+    Column(
+        "message_order",
+        MESSAGE_ORDER,
+        "0 without message, else 1 + its position in the router's list",
+        high=_servers,
+        averaged=False,
+        messages=True,
+    ),
+    Column(
+        "message_age",
+        MESSAGE_AGE,
+        "a / (1 + a), a the time since the held message came; 0 without",
+        messages=True,
+        memory=True,
+    ),
+    Column(
+        "sent",
+        SENT,
+        "x / (1 + x), x the jobs this router sent there since the server's message last came or "
+        "was used",
+        memory=True,
+    ),
+    Column(
+        "sent_age",
+        SENT_AGE,
+        "a / (1 + a), a the time since this router last sent a job there; 1 if never",
+        memory=True,
+    ),
+    Column(
+        "speed",
+        SPEED,
+        "jobs per unit time of each slot",
+        high=lambda system, samples: max(p.speed for p in system.pools) / system.mean_size,
+    ),
+    Column("limit", LIMIT, "K / (1 + K), K the most jobs a server may hold; 1 without limit"),
+    Column("queue", QUEUE, "q / (1 + q), q the queue length now (2n messages an arrival)"),
+    Column(
+        "queue_order",
+        QUEUE_ORDER,
+        "position among the servers sorted by pool, then longest first",
+        high=_last_server,
+        averaged=False,
+        ordered=True,
+    ),
+    Column(
+        "queue_probed",
+        QUEUE_PROBED,
+        "as queue, but only of sampled servers (2 messages each), else 0; at a resampling of source "
+        "and target",
+        averaged=False,
+    ),
+    Column(
+        "candidate",
+        CANDIDATE,
+        "k + 1 for the k-th server sampled for the job, else 0; candidate(d) samples d, default 2",
+        high=lambda system, samples: float(samples),
+        averaged=False,
+    ),
+    Column("server", SERVER, "the server's number", high=_last_server, averaged=False),
+    Column("source", SOURCE, "1 at the server where the resampling job is", averaged=False),
+    Column("target", TARGET, "1 at the server which the resampling job drew", averaged=False),
+    Column("kind", KIND, "0 an arrival, 1 a resampling", context=True),
+    Column(
+        "router",
+        ROUTER,
+        "number of the acting router; -1 at a resampling",
+        high=lambda system, samples: system.router_count - 1.0,
+        context=True,
+    ),
+    Column(
+        "class",
+        KLASS,
+        "number of the arriving job's class",
+        high=lambda system, samples: len(system.classes or (None,)) - 1.0,
+        context=True,
+    ),
+)
+
+COLUMNS = {column.name: column for column in _ALL}
+LOCAL = ("message", "message_age", "sent", "sent_age", "speed", "limit")
+MOVING = ("source", "target", "kind")
+
+
+def share(x: Any) -> Any:
+    """``x / (1 + x)`` as observations show it: float32, 1 at infinity."""
+    x = np.asarray(x, np.float64)
+    with np.errstate(invalid="ignore"):
+        return np.where(np.isinf(x), 1.0, x / (1 + x)).astype(np.float32)
+
+
+def whole(shown: Any) -> Any:
+    """The whole number x that is shown as ``x / (1 + x)``; exact up to 2,000, at most 2**24."""
+    y = np.asarray(shown, np.float64)
+    return np.rint(y / np.maximum(1 - y, 2.0**-24)).astype(np.int64)
+
+
+# --- compiled: one observation --------------------------------------------------------------------
+VIEW = np.dtype(
+    [
+        ("rows_are", "i8"),  # SERVERS, CANDIDATES or POOLS
+        ("rows", "i8"),
+        ("columns", "i8"),
+        ("contexts", "i8"),
+        ("asks_all", "i8"),  # 1: an arrival asks every server
+        ("asks_sampled", "i8"),  # 1: an arrival asks the sampled servers
+        ("at_codes", "i8"),  # int64 codes of the columns, then of the context
+        ("at_static", "i8"),  # float32 (2, n): speed and limit of every server
+        ("at_table", "i8"),  # float32 (n,): a column to be averaged by pool
+    ],
+    align=True,
+)
+view_at = record_reader(VIEW)
+
+_ONE = np.float32(1)
+_ZERO = np.float32(0)
+
+
+@inner
+def _share(x):
+    """x / (1 + x) of a count."""
+    y = np.float32(x)
+    return y / (y + _ONE)
+
+
+@inner
+def _age(now, since):
+    """a / (1 + a) of an age; 1 if `since` is minus infinity."""
+    return _ONE - _ONE / (_ONE + np.float32(now - since))
+
+
+@inner
+def _sampled(w, i):
+    """1 + which candidate server i is, 0 if none."""
+    for k in range(w.samples):
+        if candidate_of(w, k).server == i:
+            return k + 1
+    return 0
+
+
+@inner
+def _message_cell(w, code, i):
+    """A message column of server i."""
+    e = entry_at(w, w.router, i)
+    if e < 0:
+        return _ZERO
+    if code == MESSAGE:
+        return _ONE
+    if code == MESSAGE_AGE:
+        return _age(w.clock, since(w, w.router * w.n_servers + i).time)
+    position = entry_of(w, e).position
+    for p in range(server(w, i).pool):
+        position += message_list(w, w.router * w.n_pools + p).count
+    return np.float32(position + 1)
+
+
+@inner
+def _cell(w, view, code, i, k):
+    """A column of server i, which is candidate k."""
+    if code <= MESSAGE_AGE:
+        return _message_cell(w, code, i)
+    if code == SENT:
+        return _share(sent_since(w, w.router * w.n_servers + i).jobs)
+    if code == SENT_AGE:
+        return _age(w.clock, sent_at(w, w.router * w.n_servers + i).time)
+    if code == SPEED or code == LIMIT:
+        return np.float32(floats(view.at_static)[(code - SPEED) * w.n_servers + i])
+    if code == QUEUE or code == QUEUE_PROBED:
+        return _share(server(w, i).length)
+    if code == QUEUE_ORDER:
+        return np.float32(server(w, i).position)
+    if code == CANDIDATE:
+        return np.float32(k + 1)
+    return np.float32(i)
+
+
+@inner
+def _clear(p, n):
+    for i in range(n):
+        p[i] = _ZERO
+
+
+@inner
+def _fill_messages(w, code, p):
+    """A message column over all servers: only the held messages differ from 0."""
+    _clear(p, w.n_servers)
+    if w.kind != ARRIVAL:
+        return
+    seen = 0
+    for j in range(w.n_pools):
+        records = message_list(w, w.router * w.n_pools + j)
+        for k in range(records.count):
+            i = entry_of(w, held(w, records.begin + k).entry).server
+            seen += 1
+            if code == MESSAGE:
+                p[i] = _ONE
+            elif code == MESSAGE_ORDER:
+                p[i] = np.float32(seen)
+            else:
+                p[i] = _age(w.clock, since(w, w.router * w.n_servers + i).time)
+
+
+@inner
+def _fill_memory(w, code, p):
+    """What the acting router remembers of its sendings, over all servers."""
+    n = w.n_servers
+    if w.kind != ARRIVAL:
+        _clear(p, n)
+        return
+    first = w.router * n
+    if code == SENT:
+        jobs = floats(w.at_sent_since + 4 * first)
+        for i in range(n):
+            p[i] = _share(jobs[i])
+    else:
+        now, times = w.clock, doubles(w.at_sent_at + 8 * first)
+        for i in range(n):
+            p[i] = _age(now, times[i])
+
+
+@inner
+def _fill_probed(w, p):
+    """Queue lengths of the servers asked for this decision."""
+    _clear(p, w.n_servers)
+    if w.kind == RESAMPLE:
+        p[w.source] = _share(server(w, w.source).length)
+        p[w.target] = _share(server(w, w.target).length)
+        return
+    for k in range(w.samples):
+        i = candidate_of(w, k).server
+        p[i] = _share(server(w, i).length)
+
+
+@inner
+def _fill_marks(w, code, p):
+    """Marks at single servers."""
+    _clear(p, w.n_servers)
+    if code == CANDIDATE:
+        if w.kind == ARRIVAL:
+            for k in range(w.samples - 1, -1, -1):  # of a server sampled twice the first counts
+                p[candidate_of(w, k).server] = np.float32(k + 1)
+    elif w.kind == RESAMPLE:
+        p[w.source if code == SOURCE else w.target] = _ONE
+
+
+@inner
+def _fill(w, view, code, p):
+    """A column over all servers."""
+    n = w.n_servers
+    if code <= MESSAGE_AGE:
+        _fill_messages(w, code, p)
+    elif code <= SENT_AGE:
+        _fill_memory(w, code, p)
+    elif code <= LIMIT:
+        static = floats(view.at_static + 4 * n * (code - SPEED))
+        for i in range(n):
+            p[i] = np.float32(static[i])
+    elif code == QUEUE:
+        for i in range(n):
+            p[i] = _share(server(w, i).length)
+    elif code == QUEUE_ORDER:
+        for i in range(n):
+            p[i] = np.float32(server(w, i).position)
+    elif code == QUEUE_PROBED:
+        _fill_probed(w, p)
+    elif code == SERVER:
+        for i in range(n):
+            p[i] = np.float32(i)
+    else:
+        _fill_marks(w, code, p)
+
+
+@inner
+def _average(w, table, p):
+    """Average a column over each pool."""
+    for j in range(w.n_pools):
+        this = pool(w, j)
+        total = 0.0
+        for i in range(this.first, this.first + this.servers):
+            total += float(table[i])
+        p[j] = np.float32(total / this.servers)
+
+
+@inner
+def observe(w, view, address):
+    """Write the observation of the pending decision to an address."""
+    codes = integers(view.at_codes)
+    for c in range(view.columns):
+        p = floats(address + 4 * view.rows * c)
+        if view.rows_are == SERVERS:
+            _fill(w, view, codes[c], p)
+        elif view.rows_are == CANDIDATES:
+            for k in range(view.rows):
+                p[k] = _cell(w, view, codes[c], candidate_of(w, k).server, k)
+        else:
+            table = floats(view.at_table)
+            _fill(w, view, codes[c], table)
+            _average(w, table, p)
+    p = floats(address + 4 * view.rows * view.columns)
+    for c in range(view.contexts):
+        code = codes[view.columns + c]
+        if code == KIND:
+            p[c] = np.float32(w.kind == RESAMPLE)
+        elif code == ROUTER:
+            p[c] = np.float32(w.router)
+        else:
+            p[c] = np.float32(w.klass) if w.kind == ARRIVAL else _ZERO
+
+
+@inner
+def count_asked(w, view):
+    """Count the questions behind the observation: a live view asks once per arrival."""
+    if w.kind == RESAMPLE:
+        w.probes += view.asks_sampled
+    else:
+        w.probes += view.asks_all * w.n_servers + view.asks_sampled * w.samples
+
+
+# --- the same as data ------------------------------------------------------------------------------
+class Observation:
+    """Which columns an environment shows, and how they lie in its observations.
+
+    Parameters
+    ----------
+    system : System
+    observe : list of column names, or None for the default
+    action : "server", "candidate", "pool"
+    samples : int
+        Servers sampled per job as far as `action` says, 0 if it does not.
+
+    Attributes
+    ----------
+    columns, context : tuples of names
+    space : Box, float32, shape (rows x columns + context,)
+    messages, memory, ordered, samples : what the engine must keep
+
+    Raises
+    ------
+    ValueError
+        Names the column that is unknown, given twice or impossible here.
+    """
+
+    def __init__(
+        self, system: System, observe: Iterable[str] | None, action: str, samples: int
+    ) -> None:
+        self.system = system
+        self.action = action
+        names = _default(system, action) if observe is None else _names(observe)
+        names, self.samples = _with_samples(names, samples, system)
+        self._check(names)
+        self.columns = tuple(name for name in names if not COLUMNS[name].context)
+        self.context = tuple(name for name in names if COLUMNS[name].context)
+        shown = [COLUMNS[name] for name in names]
+        self.messages = action == "pool" or any(c.messages for c in shown)
+        self.memory = any(c.memory for c in shown)
+        self.ordered = any(c.ordered for c in shown)
+        self.rows = {"server": system.servers, "candidate": self.samples}.get(
+            action, len(system.pools)
+        )
+        self.width = self.rows * len(self.columns) + len(self.context)
+        self.space = self._space()
+
+    def _check(self, names: Sequence[str]) -> None:
+        for k, name in enumerate(names):
+            if name not in COLUMNS:
+                raise ValueError(f"observe: {unknown('column', name, COLUMNS)}")
+            if name in names[:k]:
+                raise ValueError(f"observe: column {name!r} is given twice")
+            if self.action == "pool" and not COLUMNS[name].averaged:
+                raise ValueError(f"observe: {name!r} has no average over a pool (action='pool')")
+            if name in MOVING and not self.system.migrates:
+                raise ValueError(f"observe: {name!r} needs a system with migration_rate above 0")
+        if not names:
+            raise ValueError("observe: must name at least one column")
+        if "queue_probed" in names and not (self.samples or self.system.migrates):
+            raise ValueError("observe: 'queue_probed' needs sampled servers; show 'candidate(d)' too")
+
+    def _space(self) -> spaces.Box:
+        high = [COLUMNS[c].high(self.system, self.samples) for c in (*self.columns, *self.context)]
+        lows = [0.0] * len(self.columns) + [
+            -1.0 if c == "router" and self.system.migrates else 0.0 for c in self.context
+        ]
+        counts = [self.rows] * len(self.columns) + [1] * len(self.context)
+        return spaces.Box(
+            np.repeat(np.float32(lows), counts), np.repeat(np.float32(high), counts), dtype=np.float32
+        )
+
+    def place(self, name: str) -> int:
+        """Where a column or context value begins in an observation, -1 if it is not shown."""
+        if name in self.columns:
+            return self.columns.index(name) * self.rows
+        if name in self.context:
+            return self.rows * len(self.columns) + self.context.index(name)
+        return -1
+
+    def table(self, observation: NDArray[np.float32]) -> dict[str, Any]:
+        """Column -> (..., rows), context -> (...), from observations of shape (..., width)."""
+        obs = np.asarray(observation)
+        if obs.ndim == 0 or obs.shape[-1] != self.width:
+            raise ValueError(f"observation: must have {self.width} values, got shape {obs.shape}")
+        table = {
+            name: obs[..., k * self.rows : (k + 1) * self.rows]
+            for k, name in enumerate(self.columns)
+        }
+        return table | {name: obs[..., self.place(name)] for name in self.context}
+
+    def record(self, state: State) -> ViewArrays:
+        """The compiled side's description of this observation."""
+        return ViewArrays(self, state)
+
+
+class ViewArrays:
+    """The `VIEW` record of an observation and the arrays behind its addresses."""
+
+    def __init__(self, shown: Observation, state: State) -> None:
+        names = (*shown.columns, *shown.context)
+        self.codes = np.array([COLUMNS[name].code for name in names], np.int64)
+        speeds = state.arrays["pools"]["speed"][shown.system.pool_of_server]
+        self.static = np.stack([np.float32(speeds), share(shown.system.limits)])
+        self.table = np.zeros(shown.system.servers if shown.action == "pool" else 0, np.float32)
+        self.record = np.zeros(1, VIEW)
+        view = self.record[0]
+        view["rows_are"] = {"server": SERVERS, "candidate": CANDIDATES, "pool": POOLS}[shown.action]
+        view["rows"] = shown.rows
+        view["columns"], view["contexts"] = len(shown.columns), len(shown.context)
+        view["asks_all"] = "queue" in names
+        view["asks_sampled"] = "queue_probed" in names
+
+    def link(self) -> int:
+        """Write the addresses; returns the record's own."""
+        view = self.record[0]
+        view["at_codes"] = self.codes.ctypes.data
+        view["at_static"] = self.static.ctypes.data
+        view["at_table"] = self.table.ctypes.data
+        return self.record.ctypes.data
+
+
+def _default(system: System, action: str) -> list[str]:
+    if action == "candidate":
+        return ["queue_probed", "speed", "limit"]
+    return [*LOCAL, *(MOVING if system.migrates else ())]
+
+
+def _names(observe: Iterable[str]) -> list[str]:
+    if isinstance(observe, str) or not isinstance(observe, Iterable):
+        raise ValueError(f"observe: must be a list of columns, got {observe!r}")
+    names = list(observe)
+    for name in names:
+        if not isinstance(name, str):
+            raise ValueError(f"observe: must be a list of columns, got {name!r} in it")
+    return names
+
+
+def with_count(word: str, name: str, default: int, where: str) -> int | None:
+    """d of ``name(d)``, the default for the bare name, None for another word."""
+    match = re.fullmatch(rf"{name}(?:\((\d+)\))?", word.replace(" ", ""))
+    if match is None:
+        return None
+    number = int(match[1]) if match[1] else default
+    if number < 1:
+        raise ValueError(f"{where}: d of {name}(d) must be at least 1, got {number}")
+    return number
+
+
+def _with_samples(names: list[str], samples: int, system: System) -> tuple[list[str], int]:
+    """The plain names, and the number of servers sampled per job."""
+    plain = []
+    for name in names:
+        number = with_count(name, "candidate", 2, "observe")
+        plain.append(name if number is None else "candidate")
+        if number is None:
+            continue
+        if samples and number != samples:
+            raise ValueError(
+                f"observe: {name} samples {number} servers, but action='candidate({samples})'; "
+                "both must agree"
+            )
+        samples = number
+    if samples > system.servers and not system.replace:
+        raise ValueError(
+            f"candidate({samples}): at most the {system.servers} servers can be sampled "
+            "without replacement"
+        )
+    return plain, samples

@@ -1,0 +1,412 @@
+"""Results as text, CSV, JSON and a picture. What is estimated is said in `stats` and `benchmark`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lbgym.benchmark import Line, Table, excludes_zero
+from lbgym.stats import Estimate, as_plain
+
+if TYPE_CHECKING:
+    from lbgym.simulate import Result
+
+# Columns of the text table: heading, estimate. Those that are 0 in every line are left out.
+COLUMNS = {
+    "cost": "cost",
+    "mean": "response_time",
+    "p50": "p50",
+    "p99": "p99",
+    "waiting": "waiting_probability",
+    "blocking": "blocking_probability",
+    "messages": "messages_per_job",
+    "migrations": "migrations_per_job",
+}
+ALWAYS = ("cost", "mean", "messages")
+STABLE = {True: "yes", False: "NO", None: "?"}
+
+LEGEND = (
+    "± 95 % half-width; * differs from {against} at 95 %, paired on common random numbers.\n"
+    "cost: response time of accepted jobs + {charge:g} a lost job{moving}, per arrival; mean, p50,\n"
+    "p99: response time; waiting, blocking: probabilities; messages, migrations: per arrival."
+)
+
+
+# --- numbers --------------------------------------------------------------------------------------
+def show(estimate: Estimate | None) -> str:
+    """ "2.676 ±.021": two figures of the half-width; "<2e-05" if nothing was seen; "4" if exact."""
+    if estimate is None or math.isnan(estimate):
+        return "-"
+    reach = estimate.half_width
+    if math.isnan(reach):
+        return f"{estimate:.4g} ±?"
+    if reach == 0:
+        return f"{estimate:.6g}"
+    if estimate == 0 and estimate.low == 0:
+        return f"<{estimate.high:.1g}"
+    decimals = 1 - math.floor(math.log10(reach))
+    if decimals > 6:
+        return f"{estimate:.2g} ±{reach:.1g}"
+    decimals = max(decimals, 0)
+    spread = f"{reach:.{decimals}f}"
+    return f"{estimate:.{decimals}f} ±{spread.removeprefix('0') if '.' in spread else spread}"
+
+
+def show_difference(difference: Estimate | None) -> str:
+    """With its sign, and a star if the interval excludes 0."""
+    if difference is None:
+        return "-"
+    text = show(difference)
+    sign = "+" if difference > 0 else ""
+    return f"{sign}{text}{' *' if excludes_zero(difference) else '  '}"
+
+
+# --- text -----------------------------------------------------------------------------------------
+def grouped(lines: Iterable[Line]) -> dict[str, list[Line]]:
+    """Lines by information, from few messages to many; in a group the cheapest first."""
+    groups: dict[str, list[Line]] = {}
+    for line in sorted(lines, key=lambda line: _last_if_nan(line.estimates["cost"])):
+        groups.setdefault(line.information, []).append(line)
+
+    def price(group: list[Line]) -> tuple[float, float]:
+        messages = min(_last_if_nan(line.estimates["messages_per_job"]) for line in group)
+        return messages, -_last_if_nan(group[0].estimates["cost"])
+
+    return dict(sorted(groups.items(), key=lambda item: price(item[1])))
+
+
+def _last_if_nan(x: float) -> float:
+    return math.inf if math.isnan(x) else float(x)
+
+
+def _shown_columns(table: Table) -> dict[str, str]:
+    return {
+        heading: name
+        for heading, name in COLUMNS.items()
+        if heading in ALWAYS or any(line.estimates[name].high != 0 for line in table.lines)
+    }
+
+
+def table_text(table: Table) -> str:
+    """The table of one system, lines grouped by information."""
+    columns = _shown_columns(table)
+    rest = [heading for heading in columns if heading != "cost"]
+    cells: list[list[str]] = [["", "cost", f"- {_clipped(table.against)}  ", *rest, "stable"]]
+    titles = {}
+    for information, lines in grouped(table.lines).items():
+        titles[len(cells)] = information
+        for line in lines:
+            cells.append(
+                [
+                    f"  {line.policy}",
+                    show(line.estimates["cost"]),
+                    "  " if line.policy == table.against else show_difference(line.difference),
+                    *(show(line.estimates[columns[heading]]) for heading in rest),
+                    STABLE[line.stable],
+                ]
+            )
+    body = []
+    for k, text in enumerate(_aligned(cells)):
+        if k in titles:
+            body.append(f"[{titles[k]}]")
+        body.append(text)
+    return "\n".join([table.title, _runs(table), "", *body, "", _legend(table)])
+
+
+def _clipped(name: str, length: int = 24) -> str:
+    return name if len(name) <= length else name[: length - 3] + "..."
+
+
+def _runs(table: Table) -> str:
+    """How much was simulated."""
+    s = table.settings
+    seeds = sorted({seed for line in table.lines for seed in line.seeds})
+    each = f" x {s.replications} replications" if s.replications else ""
+    warmup = s.jobs // 10 if s.warmup is None else s.warmup
+    return (
+        f"{s.jobs:,} jobs{each} a seed, the first {warmup:,} discarded; seeds "
+        f"{', '.join(map(str, seeds))}"
+    )
+
+
+def _legend(table: Table) -> str:
+    move_cost = table.settings.move_cost
+    return LEGEND.format(
+        against=table.against,
+        charge=table.loss_charge,
+        moving=f" + {move_cost:g} a migration" if move_cost else "",
+    )
+
+
+def _aligned(cells: Sequence[Sequence[str]]) -> list[str]:
+    """First column to the left, the others to the right, "±" under "±"."""
+    columns = [_column(column, left=k == 0) for k, column in enumerate(zip(*cells, strict=True))]
+    return ["  ".join(row).rstrip() for row in zip(*columns, strict=True)]
+
+
+def _column(column: Sequence[str], left: bool) -> list[str]:
+    if not left:
+        tail = max(len(text.partition(" ±")[2]) for text in column)
+        column = [
+            text + " " * (tail - len(text.partition(" ±")[2])) if " ±" in text else text
+            for text in column
+        ]
+    width = max(map(len, column))
+    return [f"{text:<{width}}" if left else f"{text:>{width}}" for text in column]
+
+
+def result_text(result: Result) -> str:
+    """One simulation's result, readable."""
+    lines = [f"{result.policy} on {result.system.describe()}", f"knows: {result.information}", ""]
+    named: dict[str, str] = {
+        name: show(value) for name, value in vars(result).items() if isinstance(value, Estimate)
+    }
+    for p in (0.5, 0.9, 0.99):
+        named[f"response_time p{100 * p:g}"] = show(result.response_time_quantile(p))
+    named["utilization"] = f"{result.utilization:.4f}"
+    if len(result.utilization_per_pool) > 1:
+        named["utilization by pool"] = ", ".join(f"{u:.4f}" for u in result.utilization_per_pool)
+        named["jobs by pool"] = ", ".join(f"{n:.4g}" for n in result.jobs_per_pool)
+    named["stable"] = {True: "yes", False: "no", None: "undecided"}[result.stable]
+    width = max(map(len, named))
+    lines += [f"  {name.replace('_', ' '):{width}}  {text}" for name, text in named.items()]
+    many = f" in {result.replications} replications" if result.replications > 1 else ""
+    lines += [
+        "",
+        f"± 95 % half-width; loss charge {result.loss_charge:g}; {result.jobs:,} jobs{many}, the "
+        f"first {result.warmup:,} of each discarded; seed {result.seed}; {result.seconds:.2f} s",
+    ]
+    return "\n".join(lines)
+
+
+# --- data -----------------------------------------------------------------------------------------
+def to_data(tables: Iterable[Table]) -> list[dict[str, Any]]:
+    """The tables as JSON-able data; each estimate as mean, low and high."""
+    data: list[dict[str, Any]] = as_plain([_table_data(table) for table in tables])
+    return data
+
+
+def _table_data(table: Table) -> dict[str, Any]:
+    lines = [line for group in grouped(table.lines).values() for line in group]
+    return {
+        "system": table.system.to_dict(),
+        "title": table.title,
+        **vars(table.settings),
+        "loss_charge": table.loss_charge,
+        "version": table.version,
+        "against": table.against,
+        "policies": [
+            {
+                "policy": line.policy,
+                "information": line.information,
+                "seeds": line.seeds,
+                **line.estimates,
+                "difference": line.difference,
+                "differs": excludes_zero(line.difference),
+                "stable": line.stable,
+                "simulated_jobs": line.jobs,
+                "seconds": line.seconds,
+            }
+            for line in lines
+        ],
+    }
+
+
+def to_csv(tables: Iterable[Table]) -> str:
+    """The tables as one CSV text, a line for each system and policy."""
+    records = [record for table in to_data(tables) for record in _flat_records(table)]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(records[0]) if records else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
+    return text.getvalue()
+
+
+def _flat_records(table: dict[str, Any]) -> list[dict[str, Any]]:
+    system = table.pop("system")
+    lines = table.pop("policies")
+    common = {"system": system.get("name", ""), **table}
+    return [{**common, **_flat(line)} for line in lines]
+
+
+def _flat(line: dict[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in line.items():
+        if name == "seeds":
+            flat[name] = " ".join(map(str, value))
+        elif name == "difference" or isinstance(value, dict):
+            value = value or {"mean": None, "low": None, "high": None}
+            flat[name] = value["mean"]
+            flat[f"{name}_low"], flat[f"{name}_high"] = value["low"], value["high"]
+        else:
+            flat[name] = value
+    return flat
+
+
+def write_results(tables: Sequence[Table], folder: str | os.PathLike[str]) -> list[Path]:
+    """Write results.json and results.csv into a folder and return their paths."""
+    texts = {
+        "results.json": json.dumps(to_data(tables), indent=1, ensure_ascii=False) + "\n",
+        "results.csv": to_csv(tables),
+    }
+    paths = []
+    for name, text in texts.items():
+        path = Path(folder) / name
+        path.write_text(text, encoding="utf-8")
+        paths.append(path)
+    return paths
+
+
+# --- picture --------------------------------------------------------------------------------------
+def need_matplotlib() -> None:
+    """Raises ImportError that says how to install it."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise ImportError("a picture needs matplotlib: pip install lbgym[report]") from None
+
+
+def draw(tables: Sequence[Table], path: str | os.PathLike[str]) -> Path:
+    """The price of information: cost against messages per job, a panel for each system.
+
+    The file's ending decides its kind (png, pdf, svg).
+    """
+    need_matplotlib()
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12, 6.5 * len(tables)), dpi=130, layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(len(tables), 1, squeeze=False)[:, 0]
+    styles = _styles(tables)
+    labels = [_draw_panel(axes, table, styles) for axes, table in zip(panels, tables, strict=True)]
+    figure.draw_without_rendering()  # settles the layout, which labels depend on
+    figure.set_layout_engine("none")
+    for axes, texts in zip(panels, labels, strict=True):
+        _place_labels(axes, texts)
+    try:
+        figure.savefig(path)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"picture {path}: cannot be written ({error})") from None
+    return Path(path)
+
+
+def _styles(tables: Iterable[Table]) -> dict[str, dict[str, str]]:
+    """A colour and a marker for each kind of information, the same in all panels."""
+    markers = "osD^vP*Xhp<>"
+    kinds = dict.fromkeys(kind for table in tables for kind in grouped(table.lines))
+    return {
+        kind: {"color": f"C{k % 10}", "fmt": markers[k % len(markers)]}
+        for k, kind in enumerate(kinds)
+    }
+
+
+def _draw_panel(
+    axes: Any, table: Table, styles: dict[str, dict[str, str]]
+) -> list[tuple[str, float, float]]:
+    """Markers and error bars; returns the labels still to be placed."""
+    labels = []
+    for information, lines in grouped(table.lines).items():
+        shown = [line for line in lines if math.isfinite(line.estimates["cost"])]
+        costs = [line.estimates["cost"] for line in shown]
+        messages = [line.estimates["messages_per_job"] for line in shown]
+        axes.errorbar(
+            messages,
+            costs,
+            xerr=[_reach(x) for x in messages],
+            yerr=[_reach(y) for y in costs],
+            markersize=6,
+            elinewidth=1.2,
+            capsize=3,
+            label=information,
+            **styles[information],
+        )
+        labels += [(line.policy, *xy) for line, *xy in zip(shown, messages, costs, strict=True)]
+    _dress(axes, table, [y for _, _, y in labels])
+    return labels
+
+
+def _reach(estimate: Estimate) -> float:
+    return estimate.half_width if math.isfinite(estimate.half_width) else 0.0
+
+
+def _dress(axes: Any, table: Table, costs: Sequence[float]) -> None:
+    """Scales, titles and room for the labels."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    axes.set_xscale("symlog", linthresh=1.0)
+    axes.xaxis.set_major_formatter("{x:g}")
+    if costs and min(costs) > 0 and max(costs) > 3 * min(costs):
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0)))
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_formatter("{x:g}")
+    axes.margins(x=0.06, y=0.1)
+    left, right = axes.get_xlim()
+    axes.set_xlim(min(left, -0.1), max(right * 4, 2.0))
+    axes.set_title(f"The price of information: {table.title}", fontsize=10)
+    axes.set_xlabel("messages per job (linear up to 1, then logarithmic)")
+    axes.set_ylabel("cost per job (95 % interval)")
+    axes.grid(alpha=0.25)
+    axes.legend(title="what the policy knows", fontsize=8, title_fontsize=8, loc="upper right")
+
+
+def _place_labels(axes: Any, labels: Sequence[tuple[str, float, float]]) -> None:
+    """Each label beside its marker, at the nearest place free of other labels and markers."""
+    from matplotlib.transforms import Bbox
+
+    renderer = axes.figure.canvas.get_renderer()
+    points = [axes.transData.transform((x, y)) for _, x, y in labels]
+    taken = [Bbox.from_bounds(x - 8, y - 8, 16, 16) for x, y in points]
+    taken.append(axes.get_legend().get_window_extent(renderer))
+    frame = axes.get_window_extent(renderer)
+    for (name, x, y), point in sorted(zip(labels, points, strict=True), key=lambda p: -p[1][1]):
+        shown = _wrapped(name)
+        probe = axes.text(0, 0, shown, fontsize=7.5)
+        size = probe.get_window_extent(renderer).size
+        probe.remove()
+        box = _nearest_free(point, size, taken, frame)
+        taken.append(box)
+        axes.annotate(
+            shown,
+            (x, y),
+            xytext=axes.transAxes.inverted().transform((box.x0, (box.y0 + box.y1) / 2)),
+            textcoords="axes fraction",
+            fontsize=7.5,
+            va="center",
+            arrowprops={"arrowstyle": "-", "color": "0.7", "linewidth": 0.6, "shrinkB": 4},
+        )
+
+
+def _nearest_free(point: Any, size: Any, taken: Sequence[Any], frame: Any) -> Any:
+    """The box of a label at the first free place around its marker; in pixels."""
+    from matplotlib.transforms import Bbox
+
+    (x, y), (width, height) = point, size
+    for dy in sorted(range(-320, 321, 4), key=abs):
+        gap = 14 + abs(dy) / 6
+        for left in (x + gap, x - gap - width):
+            box = Bbox.from_bounds(left, y + dy - height / 2, width, height)
+            inside = frame.x0 <= box.x0 and box.x1 <= frame.x1
+            inside = inside and frame.y0 <= box.y0 and box.y1 <= frame.y1
+            if inside and not any(box.overlaps(other) for other in taken):
+                return box
+    return Bbox.from_bounds(x + 14, y - height / 2, width, height)
+
+
+def _wrapped(name: str, length: int = 30) -> str:
+    """A long name on several lines, broken after a comma or an opening bracket."""
+    if len(name) <= length:
+        return name
+    lines = [""]
+    for part in name.replace("(", "(\0").replace(", ", ", \0").split("\0"):
+        if lines[-1] and len(lines[-1]) + len(part) > length:
+            lines.append("  ")
+        lines[-1] += part
+    return "\n".join(line.rstrip() for line in lines)

@@ -1,0 +1,62 @@
+"""What is noted along a run: running totals at the end of each batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lbgym.engine import State
+
+# Running totals noted at the end of each batch.
+TOTALS = (
+    "clock",
+    "area",
+    "arrivals",
+    "blocked",
+    "waited",
+    "departed",
+    "response_sum",
+    "sent",
+    "withdrawn",
+    "probes",
+    "migrations",
+    "present",
+)
+
+
+@dataclass
+class Track:
+    """What was noted along one run: totals and histogram at each batch boundary."""
+
+    totals: list[list[float]] = field(default_factory=list)
+    histograms: list[NDArray[np.int64]] = field(default_factory=list)
+    tails: list[list[NDArray[np.float64]]] = field(default_factory=list)
+    overloaded: bool = False
+
+    def note(self, state: State) -> None:
+        """Note where the run stands; `tails` keeps only the first and the last."""
+        w = state.world[0]
+        row = [float(w[name]) for name in TOTALS]
+        row[TOTALS.index("area")] += float(w["present"] * (w["clock"] - w["area_to"]))
+        self.totals.append(row)
+        self.histograms.append(state.arrays["histogram"]["count"].copy())
+        self.tails = [*self.tails[:1], tail_areas(state)]
+
+    def join_pairs(self) -> None:
+        """Make batches twice as long (an odd last one stays as it is)."""
+        for noted in (self.totals, self.histograms):
+            del noted[1:-1:2]
+
+
+def tail_areas(state: State) -> list[NDArray[np.float64]]:
+    """For each pool the time integral, up to now, of the servers with at least k jobs."""
+    clock = state.world[0]["clock"]
+    areas = []
+    for this in state.arrays["pools"]:
+        rows = state.arrays["tails"][this["tails"] : this["tails"] + this["levels"]]
+        area = rows["area"] + rows["servers"] * (clock - rows["changed"])
+        area[0] = this["servers"] * clock
+        areas.append(area)
+    return areas
