@@ -41,7 +41,7 @@ format: $(INSTALLED) ## format the code and mend what the linter can
 	$(BIN)/ruff format .
 
 agreement: $(INSTALLED) ## table of theory against simulation, with z-scores
-	$(BIN)/python -m benchmarks.agreement
+	$(BIN)/python -m baselines.agreement
 
 bench: $(INSTALLED) ## measure the speed
 	$(BIN)/python -m benchmarks.speed

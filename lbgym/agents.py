@@ -14,8 +14,9 @@ from numba import types
 from numpy.typing import NDArray
 
 from lbgym.engine import layout
-from lbgym.engine.access import candidate_of, entry, entry_of, floats, held, inner, message_list
-from lbgym.engine.access import order, pool, record_reader, router, rule_type, scratch, server
+from lbgym.engine.access import call_rule, candidate_of, entry, entry_of, floats, held, inner
+from lbgym.engine.access import message_list, order, pool, record_reader, router, rule_address
+from lbgym.engine.access import scratch, server
 from lbgym.engine.access import stream, tail, world
 from lbgym.engine.layout import ARRIVAL, LEVELS, POLICY, RESAMPLE
 from lbgym.policies import Policy
@@ -232,13 +233,14 @@ def _swap_stream(w, at_stream):
         types.float64[:, ::1],
         types.int64[::1],
         types.int64,
-        rule_type,
-        rule_type,
+        types.int64,
+        types.int64,
     )
 )
 def answer(address, eyes_address, observations, memory, actions, row, place, move):
     """Answer observations from a row on; returns the row that needs room (call again), or their
-    number when all are answered. `memory` holds the rule's cells of each row."""
+    number when all are answered. `memory` holds the rule's cells of each row; `place` and `move`
+    are the addresses of the compiled rules."""
     w, eyes = world(address), eyes_at(eyes_address)
     first = np.int64(observations.ctypes.data)
     if eyes.at_stream:
@@ -248,7 +250,7 @@ def answer(address, eyes_address, observations, memory, actions, row, place, mov
             break
         for k in range(w.n_scratch):
             scratch(w, k).value = memory[row, k]
-        actions[row] = _action(w, eyes, place(w) if w.kind == ARRIVAL else move(w))
+        actions[row] = _action(w, eyes, call_rule(place if w.kind == ARRIVAL else move, w))
         for k in range(w.n_scratch):
             memory[row, k] = scratch(w, k).value
         row += 1
@@ -296,10 +298,12 @@ class PolicyAgent:
 
     def _link(self) -> None:
         self._answer = answer.direct()
-        self._place, self._move = self.policy.rules()
+        self._at_eyes = int(self._eyes.ctypes.data)
+        self._rules = self.policy.rules()
+        self._place, self._move = map(rule_address, self._rules)
 
     def __getstate__(self) -> dict[str, Any]:
-        bound = ("_answer", "_place", "_move")
+        bound = ("_answer", "_rules", "_place", "_move", "_at_eyes")
         return {key: value for key, value in self.__dict__.items() if key not in bound}
 
     def __setstate__(self, values: dict[str, Any]) -> None:
@@ -334,12 +338,12 @@ class PolicyAgent:
         rows = obs.reshape(-1, width)
         memory = self._memory(state, episode_start, len(rows))
         actions = np.empty(len(rows), np.int64)
-        eyes, shadow = self._eyes, self._shadow
-        eyes[0]["at_stream"] = self._env.policy_stream_address if single and self._env else 0
+        shadow = self._shadow
+        self._eyes[0]["at_stream"] = self._env.policy_stream_address if single and self._env else 0
         row = 0
         while True:
             row = self._answer(
-                shadow.address, eyes.ctypes.data, rows, memory, actions, row, self._place, self._move
+                shadow.address, self._at_eyes, rows, memory, actions, row, self._place, self._move
             )
             if row == len(rows):
                 break

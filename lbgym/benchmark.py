@@ -37,6 +37,7 @@ from lbgym.policies import make, parse
 from lbgym.records import Row, Settings, key_of, load_rows, open_records, pack
 from lbgym.simulate import simulate
 from lbgym.stats import Estimate
+from lbgym.suggest import unknown
 from lbgym.system import System, as_system
 
 __all__ = [
@@ -149,30 +150,40 @@ class Task:
         )
 
 
-def policies_for(system: System, policies: Sequence[str] | None) -> list[str]:
-    """Canonical names, checked on the system, each once. None: the default list.
+def policies_for(
+    system: System, policies: Sequence[str] | None, against: str | None = None
+) -> list[str]:
+    """Canonical names, checked on the system, each once; `against` is added if missing.
 
-    Of the default list only what the system takes; a policy asked for that it does not take raises
-    ValueError.
+    Of the default list (None) only what the system takes; a policy asked for that it does not take
+    raises ValueError.
     """
-    if policies is not None:
-        return list(dict.fromkeys(_checked(name, system) for name in policies))
-    wanted = DEFAULT_POLICIES + (MIGRATING_POLICIES if system.migrates else ())
-    fitting = []
-    for name in wanted:
-        with contextlib.suppress(ValueError):
-            fitting.append(_checked(name, system))
-    return fitting
+    asked = list(policies or ()) + ([] if against is None else [against])
+    names = [_checked(name, system) for name in asked]
+    if policies is None:
+        fitting = []
+        for name in DEFAULT_POLICIES + (MIGRATING_POLICIES if system.migrates else ()):
+            with contextlib.suppress(ValueError):
+                fitting.append(_checked(name, system))
+        names = fitting + names
+    if not names:
+        raise ValueError("policies: must not be empty")
+    return list(dict.fromkeys(names))
+
+
+def canonical(name: str) -> str:
+    """A policy's name as `make` writes it."""
+    text = name.strip() if isinstance(name, str) else name
+    return text if isinstance(text, str) and text.startswith(MODEL) else str(parse(text))
 
 
 def _checked(name: str, system: System) -> str:
-    if isinstance(name, str) and name.strip().startswith(MODEL):
-        path = name.strip().removeprefix(MODEL)
-        _model_files(path)
-        return MODEL + path
-    parse(name)  # a benchmark's row needs a name that says it all
+    whole = canonical(name)
+    if whole.startswith(MODEL):
+        _model_files(whole.removeprefix(MODEL))
+        return whole
     try:
-        return make(name, system).name
+        return make(whole, system).name
     except ValueError as error:
         raise ValueError(f"{error} (system {label(system)})") from None
 
@@ -207,15 +218,17 @@ def plan(
     policies: Sequence[str] | None,
     seeds: Iterable[int],
     settings: Settings,
+    against: str | None = None,
 ) -> list[Task]:
     """Every row asked for, all names checked; policies vary fastest."""
     each = list(dict.fromkeys(as_system(system) for system in systems))
-    named = [(system, policies_for(system, policies)) for system in each]
+    named = [(system, policies_for(system, policies, against)) for system in each]
+    seeds = list(dict.fromkeys(seeds))
     models = {name: _model_hash(name) for _, names in named for name in names}
     return [
         Task(system, name, seed, settings, models[name])
         for system, names in named
-        for seed in dict.fromkeys(seeds)
+        for seed in seeds
         for name in names
     ]
 
@@ -270,6 +283,8 @@ def _begin_worker(cells: Any, lock: Any) -> None:
 
 def _run_in_worker(task: Task) -> Row:
     assert _counter_here is not None
+    if _counter_here.cells[1]:
+        raise Stopped
     return task.run(_counter_here.follow())
 
 
@@ -330,8 +345,10 @@ def run_benchmark(
     settings: Settings | None = None,
     folder: str | os.PathLike[str] | None = None,
     workers: int | None = None,
+    against: str | None = None,
     fresh: bool = False,
     progress: Progress | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> list[Row]:
     """Simulate every policy on every system with every seed.
 
@@ -350,10 +367,14 @@ def run_benchmark(
         Finished rows are kept there at once, and rows found there are not run again.
     workers : int, optional
         Rows side by side; default one a processor. Results do not depend on it.
+    against : str, optional
+        One more policy, if it is not among them.
     fresh : bool
         Run again what the folder has; the new rows replace the old ones.
     progress : callable, optional
         Called with (arrivals so far, arrivals to simulate).
+    say : callable, optional
+        Called with a line on what was found in the folder.
 
     Returns
     -------
@@ -365,13 +386,25 @@ def run_benchmark(
     ValueError
         Before anything runs, for a name or a folder that does not do.
     """
-    tasks = plan(systems, policies, seeds, settings or Settings())
+    tasks = plan(systems, policies, seeds, settings or Settings(), against)
     workers = workers or os.cpu_count() or 1
     if folder is None:
         return _run_missing(tasks, {}, lambda row: None, workers, progress)
     with open_records(folder) as records:
-        known = {} if fresh else records.rows
-        return _run_missing(tasks, dict(known), records.append, workers, progress)
+        known = {} if fresh else dict(records.rows)
+        if say is not None:
+            _say_found(tasks, known, records.unreadable, say)
+        return _run_missing(tasks, known, records.append, workers, progress)
+
+
+def _say_found(
+    tasks: Sequence[Task], known: dict[str, Row], unreadable: int, say: Callable[[str], None]
+) -> None:
+    if unreadable:
+        say(f"{unreadable} unreadable lines in the results folder are ignored")
+    found = sum(task.key in known for task in tasks)
+    if found:
+        say(f"{found} of {len(tasks)} rows are in the results folder already")
 
 
 def _run_missing(
@@ -440,10 +473,16 @@ class Table:
 
 
 def tables(rows: Iterable[Row], against: str | None = None) -> list[Table]:
-    """Pool the seeds and pair every policy with one (default: the first of each system).
+    """Pool the seeds and pair every policy with one (default, or where it is missing: the first).
 
-    Rows of unlike systems, settings or versions come into different tables.
+    Rows of unlike systems, settings or versions come into different tables. Raises ValueError if
+    no row is of `against`.
     """
+    rows = list(rows)
+    if against is not None:
+        against, present = canonical(against), {row.policy for row in rows}
+        if against not in present:
+            raise ValueError(f"against: {unknown('policy', against, sorted(present))}")
     groups: dict[str, list[Row]] = {}
     for row in rows:
         same = (row.system, vars(row.settings), row.loss_charge, row.version)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from lbgym.benchmark import Table
 
 FOLDER = "lbgym-results"
+MOST_SEEDS = 10_000
 SYSTEM_HELP = "a scenario's name (lbgym list systems), a path.toml, or a system as JSON text"
 Report = Callable[[int, int], None]
 
@@ -56,11 +57,13 @@ def seeds(text: str) -> list[int]:
         found: list[int] = []
         for part in text.split(","):
             first, dash, last = part.strip().partition("-")
-            found += range(int(first), int(last if dash else first) + 1)
+            found += range(int(first), int(last if dash else first) + 1)[: MOST_SEEDS + 1]
     except ValueError:
         found = []
-    if not found:
-        raise argparse.ArgumentTypeError(f"must be such as 0-3, 5 or 0,2,7, got {text!r}")
+    if not 1 <= len(found) <= MOST_SEEDS:
+        raise argparse.ArgumentTypeError(
+            f"must be such as 0-3, 5 or 0,2,7 (at most {MOST_SEEDS} seeds), got {text!r}"
+        )
     return list(dict.fromkeys(found))
 
 
@@ -129,7 +132,9 @@ def _list_arguments(commands: Any) -> None:
         lbgym list systems --json
         """,
     )
-    parser.add_argument("what", nargs="?", choices=("systems", "policies", "envs"), help="only these")
+    parser.add_argument(
+        "what", nargs="?", choices=("systems", "policies", "envs"), help="only these"
+    )
     parser.set_defaults(run=_list)
 
 
@@ -392,10 +397,6 @@ def _bench(options: argparse.Namespace) -> None:
     from lbgym.benchmark import Settings, run_benchmark, tables
 
     _check_picture(options)
-    against = options.against
-    policies = options.policies
-    if against is not None and policies is not None:
-        policies = [*policies, against]
     settings = Settings(
         jobs=options.jobs,
         warmup=options.warmup,
@@ -407,22 +408,30 @@ def _bench(options: argparse.Namespace) -> None:
     with progress_bar("bench") as progress:
         rows = run_benchmark(
             [read_system(text) for text in options.systems],
-            policies,
+            options.policies,
             seeds=options.seeds,
             settings=settings,
             folder=options.out,
             workers=options.workers,
+            against=options.against,
             fresh=options.fresh,
             progress=progress,
+            say=lambda line: print(f"lbgym bench: {line}", file=sys.stderr),
         )
-    _show(tables(rows, against), options.out, options)
+    _show(tables(rows, options.against), options.out, options)
 
 
 def _report(options: argparse.Namespace) -> None:
     from lbgym.benchmark import load_rows, tables
+    from lbgym.report import last_against
 
     _check_picture(options)
-    _show(tables(load_rows(options.folder), options.against), options.folder, options)
+    rows = load_rows(options.folder)
+    against = options.against
+    if against is None:
+        last = last_against(options.folder)
+        against = last if any(row.policy == last for row in rows) else None
+    _show(tables(rows, against), options.folder, options)
 
 
 def _check_picture(options: argparse.Namespace) -> None:
@@ -476,7 +485,7 @@ def progress_bar(what: str) -> Iterator[Report]:
 
     def progress(done: int, planned: int) -> None:
         bar.total = planned
-        bar.update(done - bar.n)
+        bar.update(max(0, done - bar.n))
 
     with bar:
         yield progress
@@ -498,6 +507,9 @@ def _interrupted(options: argparse.Namespace) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit status."""
+    for stream in (sys.stdout, sys.stderr):  # no "±" in the terminal's letters: "?", no error
+        with contextlib.suppress(AttributeError):
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     options = _parser().parse_args(arguments)
     try:
         options.run(options)

@@ -215,4 +215,3 @@ def _cut_torn_line(file: IO[bytes], path: Path) -> None:
     whole = data.rfind(b"\n") + 1
     if whole < len(data):
         file.truncate(whole)
-

@@ -55,7 +55,7 @@ def show(estimate: Estimate | None) -> str:
         return f"{estimate:.2g} ±{reach:.1g}"
     decimals = max(decimals, 0)
     spread = f"{reach:.{decimals}f}"
-    return f"{estimate:.{decimals}f} ±{spread.removeprefix('0') if '.' in spread else spread}"
+    return f"{estimate:z.{decimals}f} ±{spread.removeprefix('0') if '.' in spread else spread}"
 
 
 def show_difference(difference: Estimate | None) -> str:
@@ -63,7 +63,7 @@ def show_difference(difference: Estimate | None) -> str:
     if difference is None:
         return "-"
     text = show(difference)
-    sign = "+" if difference > 0 else ""
+    sign = "" if text.startswith("-") else "+"
     return f"{sign}{text}{' *' if excludes_zero(difference) else '  '}"
 
 
@@ -261,6 +261,15 @@ def write_results(tables: Sequence[Table], folder: str | os.PathLike[str]) -> li
         path.write_text(text, encoding="utf-8")
         paths.append(path)
     return paths
+
+
+def last_against(folder: str | os.PathLike[str]) -> str | None:
+    """The policy that the last results written into a folder were paired with."""
+    try:
+        text = (Path(folder) / "results.json").read_text(encoding="utf-8")
+        return str(json.loads(text)[0]["against"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
 
 
 # --- picture --------------------------------------------------------------------------------------
