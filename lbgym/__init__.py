@@ -1,26 +1,33 @@
 """lbgym: load balancing as a learning problem.
 
->>> import gymnasium as gym, lbgym
+>>> import gymnasium as gym
+>>> import lbgym
 >>> env = gym.make("lbgym/MultiRouter-v0")
 
 A `System` is data; an engine moves it from decision to decision; the environments, the classical
-policies and `simulate` are views of those two.
+policies and `simulate` are views of those two. In another process ``"lbgym:lbgym/MultiRouter-v0"``
+imports the package first.
 """
 
 from gymnasium.envs.registration import register, registry
 
 from lbgym import policies, scenarios
 from lbgym._version import __version__
+from lbgym.simulate import Result, compare, simulate
 from lbgym.system import JobClass, Pool, System, as_system
 
 __all__ = [
+    "ENVIRONMENTS",
     "JobClass",
     "Pool",
+    "Result",
     "System",
     "__version__",
     "as_system",
+    "compare",
     "policies",
     "scenarios",
+    "simulate",
 ]
 
 ENVIRONMENTS = {"lbgym/MultiRouter-v0": "lbgym.envs.dispatch:DispatchEnv"}

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from lbgym.engine import layout
 from lbgym.engine.access import call_rule, candidate_of, entry, entry_of, floats, held, inner
 from lbgym.engine.access import message_list, order, pool, record_reader, router, rule_address
-from lbgym.engine.access import scratch, server
-from lbgym.engine.access import stream, tail, world
+from lbgym.engine.access import scratch, server, stream, tail, world
 from lbgym.engine.layout import ARRIVAL, LEVELS, POLICY, RESAMPLE
 from lbgym.policies import Policy
 
@@ -39,7 +38,7 @@ EYES = np.dtype(
         ("target", "i8"),
         ("kind", "i8"),
         ("router", "i8"),
-        ("at_stream", "i8"),  # the policy stream to draw from, 0: the shadow's own
+        ("sorts", "i8"),  # 1: the rule needs servers sorted by length
     ],
     align=True,
 )
@@ -196,7 +195,7 @@ def _see(w, eyes, address):
         _see_messages(w, eyes, address)
     if w.samples > 0:
         _see_candidates(w, eyes, address)
-    if w.sorted_on and eyes.queue >= 0:
+    if eyes.sorts:
         return _see_order(w, eyes, address)
     return True
 
@@ -235,16 +234,18 @@ def _swap_stream(w, at_stream):
         types.int64,
         types.int64,
         types.int64,
+        types.int64,
     )
 )
-def answer(address, eyes_address, observations, memory, actions, row, place, move):
+def answer(address, eyes_address, observations, memory, actions, row, place, move, at_stream):
     """Answer observations from a row on; returns the row that needs room (call again), or their
     number when all are answered. `memory` holds the rule's cells of each row; `place` and `move`
-    are the addresses of the compiled rules."""
+    are the addresses of the compiled rules, `at_stream` that of the policy stream to draw from (0:
+    the shadow's own)."""
     w, eyes = world(address), eyes_at(eyes_address)
     first = np.int64(observations.ctypes.data)
-    if eyes.at_stream:
-        _swap_stream(w, eyes.at_stream)
+    if at_stream:
+        _swap_stream(w, at_stream)
     while row < len(observations):
         if not _see(w, eyes, first + 4 * eyes.width * row):
             break
@@ -254,8 +255,8 @@ def answer(address, eyes_address, observations, memory, actions, row, place, mov
         for k in range(w.n_scratch):
             memory[row, k] = scratch(w, k).value
         row += 1
-    if eyes.at_stream:
-        _swap_stream(w, eyes.at_stream)
+    if at_stream:
+        _swap_stream(w, at_stream)
     return row
 
 
@@ -274,6 +275,9 @@ class PolicyAgent:
     policy stream, so that one seed gives the trajectory of `lbgym.simulate`; otherwise from the
     agent's own stream (`seed`).
 
+    ``agent.environment`` holds the arguments (observe, action, router_samples) of an environment
+    that it can act in.
+
     Raises
     ------
     ValueError
@@ -283,7 +287,7 @@ class PolicyAgent:
     def __init__(self, policy: Policy, env: Any = None) -> None:
         if env is None:
             raise ValueError(f"{policy.name}: an agent needs the environment that it will act in")
-        view, alone = _acting_in(env)
+        view, alone = acting_in(env)
         self.policy = policy
         self.name, self.information = policy.name, policy.information
         _check_fit(policy, view)
@@ -293,6 +297,7 @@ class PolicyAgent:
         self._shadow.clear()
         self._cells = policy.parts.scratch
         self._eyes = _eyes(policy, view)
+        self.environment = _arguments(view)
         self.seed(0)
         self._link()
 
@@ -339,11 +344,19 @@ class PolicyAgent:
         memory = self._memory(state, episode_start, len(rows))
         actions = np.empty(len(rows), np.int64)
         shadow = self._shadow
-        self._eyes[0]["at_stream"] = self._env.policy_stream_address if single and self._env else 0
+        stream = self._env.policy_stream_address if single and self._env is not None else 0
         row = 0
         while True:
             row = self._answer(
-                shadow.address, self._at_eyes, rows, memory, actions, row, self._place, self._move
+                shadow.address,
+                self._at_eyes,
+                rows,
+                memory,
+                actions,
+                row,
+                self._place,
+                self._move,
+                stream,
             )
             if row == len(rows):
                 break
@@ -370,7 +383,7 @@ class PolicyAgent:
         return memory
 
 
-def _acting_in(env: Any) -> tuple[Any, bool]:
+def acting_in(env: Any) -> tuple[Any, bool]:
     """The unwrapped environment (the first of a vector), and whether it stands alone."""
     one = getattr(env, "unwrapped", env)
     alone = hasattr(one, "policy_stream_address")
@@ -379,6 +392,13 @@ def _acting_in(env: Any) -> tuple[Any, bool]:
     if not hasattr(one, "_shown"):
         raise ValueError(f"agent: the environment must be one of lbgym's, got {env!r}")
     return one, alone
+
+
+def _arguments(view: Any) -> dict[str, Any]:
+    """What the environment must be made with for this agent to act in it."""
+    shown = [_written(name, view, view.samples) for name in (*view.columns, *view.context)]
+    action = f"candidate({view.samples})" if view.action == "candidate" else view.action
+    return {"observe": shown, "action": action, "router_samples": view.router_samples}
 
 
 def _needs(policy: Policy, view: Any) -> list[list[str]]:
@@ -391,13 +411,11 @@ def _needs(policy: Policy, view: Any) -> list[list[str]]:
         wanted += ["candidate", "queue_probed"]
     if parts.ordered:
         wanted.append("queue")
-    if view.action == "candidate":
-        wanted.append("server")
+    if view.action == "candidate":  # the table itself says who is sampled
+        wanted = [name for name in wanted if name != "candidate"] + ["server"]
     if view.system.migrates:
         wanted += ["kind", "source", "target"]
     instead = {"message_order": ["message"], "queue_probed": ["queue"]}
-    if view.action == "candidate":
-        wanted.remove("candidate")
     return [[name, *instead.get(name, [])] for name in dict.fromkeys(wanted)]
 
 
@@ -454,6 +472,7 @@ def _eyes(policy: Policy, view: Any) -> NDArray[Any]:
     eyes["candidates"] = view.action == "candidate"
     for name in EYES.names[3:-1]:  # type: ignore[index]
         eyes[name] = shown.place(name)
+    eyes["sorts"] = policy.parts.ordered
     if eyes["queue"] < 0:
         eyes["queue"] = shown.place("queue_probed")
     return record

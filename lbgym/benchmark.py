@@ -1,21 +1,22 @@
-"""Policies x systems x seeds on common random numbers: rows that resume, tables that pair them.
+"""Policies x systems x seeds on common random numbers: rows that are kept, and resumed.
 
-`run_benchmark` simulates what is not yet in the results folder and returns the rows; `tables`
-pools the seeds and forms the differences to one chosen policy. Classical rules run on threads -
-their compiled loop lets go of the interpreter, and a thread shares the compiled engine that a new
-process would have to load again. Trained models (``model:PATH``) act through Python, which holds
-the interpreter, so they get processes.
+`run_benchmark` simulates what is not yet in the results folder and returns the rows; `lbgym.tables`
+pools and pairs them. Classical rules run on threads - their compiled loop lets go of the
+interpreter, and a thread shares the compiled engine that a new process would have to load again.
+Trained models (``model:PATH``) act through Python, which holds the interpreter, so they get
+processes; a script that runs them needs ``if __name__ == "__main__":``.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
     Executor,
@@ -29,27 +30,19 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from lbgym import stats
 from lbgym._version import __version__
 from lbgym.policies import make, parse
 from lbgym.records import Row, Settings, key_of, load_rows, open_records, pack
 from lbgym.simulate import simulate
-from lbgym.stats import Estimate
-from lbgym.suggest import unknown
 from lbgym.system import System, as_system
 
 __all__ = [
     "DEFAULT_POLICIES",
     "MIGRATING_POLICIES",
-    "Line",
     "Row",
     "Settings",
-    "Table",
     "load_rows",
     "run_benchmark",
-    "tables",
 ]
 
 MODEL = "model:"
@@ -82,6 +75,19 @@ Tick = Callable[[int], None]  # (arrivals so far)
 Keep = Callable[[Row], None]
 
 
+@functools.cache
+def code_version() -> str:
+    """The package's version and a hash of what decides the numbers, so that rows of an edited
+    engine never mix with older ones."""
+    package = Path(__file__).parent
+    folders = ("engine", "policies", "envs")
+    files = [file for folder in folders for file in sorted((package / folder).rglob("*.py"))]
+    digest = hashlib.sha256()
+    for file in [*files, *(package / f"{name}.py" for name in ("simulate", "agent_runs", "track"))]:
+        digest.update(file.read_bytes())
+    return f"{__version__}+{digest.hexdigest()[:8]}"
+
+
 # --- what is to be run ----------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Task:
@@ -108,7 +114,7 @@ class Task:
                 "model": self.model,
                 "seed": self.seed,
                 "settings": {**vars(self.settings), "loss_charge": self.loss_charge},
-                "version": __version__,
+                "version": code_version(),
             }
         )
 
@@ -140,7 +146,8 @@ class Task:
             seed=self.seed,
             settings=s,
             loss_charge=result.loss_charge,
-            version=__version__,
+            version=code_version(),
+            model=self.model,
             stable=result.stable,
             complete=result.jobs >= self.arrivals,
             jobs=result.jobs,
@@ -194,12 +201,16 @@ def label(system: System) -> str:
 
 
 def _model_files(path: str) -> list[Path]:
-    """The files of a saved model: a folder's, or a file (SB3 leaves .zip to be added)."""
-    for candidate in (Path(path), Path(path + ".zip")):
-        if candidate.is_dir():
-            return sorted(p for p in candidate.rglob("*") if p.is_file())
-        if candidate.is_file():
-            return [candidate]
+    """The files of a saved model: those of its folder (logs aside), or one file."""
+    folder = Path(path)
+    if folder.is_dir():
+        files = sorted(file for file in folder.iterdir() if file.suffix in (".json", ".zip"))
+        if not files:
+            raise ValueError(f"policy {MODEL}{path}: no model in this folder")
+        return files
+    for file in (folder, Path(path + ".zip")):
+        if file.is_file():
+            return [file]
     raise ValueError(f"policy {MODEL}{path}: no such file or folder")
 
 
@@ -275,16 +286,15 @@ def _begin_worker(cells: Any, lock: Any) -> None:
     assert parent is not None
 
     def watch() -> None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
+        while not cells[1] and not connection.wait([parent.sentinel], timeout=0.2):
+            pass
+        os._exit(1)  # at once, whatever is being loaded
 
     threading.Thread(target=watch, daemon=True).start()
 
 
 def _run_in_worker(task: Task) -> Row:
     assert _counter_here is not None
-    if _counter_here.cells[1]:
-        raise Stopped
     return task.run(_counter_here.follow())
 
 
@@ -297,7 +307,22 @@ def _run_processes(tasks: Sequence[Task], workers: int, tick: Tick, keep: Keep) 
         initializer=_begin_worker,
         initargs=(counter.cells, counter.lock),
     )
-    _collect(pool, [pool.submit(_run_in_worker, t) for t in tasks], counter, tick, keep)
+    with _without_ctrl_c():
+        futures = [pool.submit(_run_in_worker, task) for task in tasks]
+    _collect(pool, futures, counter, tick, keep)
+
+
+@contextlib.contextmanager
+def _without_ctrl_c() -> Iterator[None]:
+    """Processes started here never see Ctrl-C, which reaches this one a moment later."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _run_threads(tasks: Sequence[Task], workers: int, tick: Tick, keep: Keep) -> None:
@@ -387,7 +412,7 @@ def run_benchmark(
         Before anything runs, for a name or a folder that does not do.
     """
     tasks = plan(systems, policies, seeds, settings or Settings(), against)
-    workers = workers or os.cpu_count() or 1
+    workers = workers or _processors()
     if folder is None:
         return _run_missing(tasks, {}, lambda row: None, workers, progress)
     with open_records(folder) as records:
@@ -395,6 +420,13 @@ def run_benchmark(
         if say is not None:
             _say_found(tasks, known, records.unreadable, say)
         return _run_missing(tasks, known, records.append, workers, progress)
+
+
+def _processors() -> int:
+    """Those this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _say_found(
@@ -432,122 +464,3 @@ def _run_missing(
             run(part, workers, tick, note)
             before += sum(task.arrivals for task in part)
     return [known[task.key] for task in tasks]
-
-
-# --- tables ---------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Line:
-    """One policy on one system, all seeds pooled.
-
-    estimates : by name: `cost`, `response_time`, `p50`, `p99`, `waiting_probability`, ...
-    difference : its cost minus that of the table's `against`, paired by batch; None for that policy
-        itself and where batches do not correspond
-    """
-
-    policy: str
-    information: str
-    seeds: tuple[int, ...]
-    estimates: dict[str, Estimate]
-    difference: Estimate | None
-    stable: bool | None
-    jobs: int
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Table:
-    """All policies of one system under one setting."""
-
-    system: System
-    settings: Settings
-    loss_charge: float
-    version: str
-    against: str
-    lines: tuple[Line, ...]
-
-    @property
-    def title(self) -> str:
-        """The system's name and description."""
-        name = f"{self.system.name}: " if self.system.name else ""
-        return name + self.system.describe()
-
-
-def tables(rows: Iterable[Row], against: str | None = None) -> list[Table]:
-    """Pool the seeds and pair every policy with one (default, or where it is missing: the first).
-
-    Rows of unlike systems, settings or versions come into different tables. Raises ValueError if
-    no row is of `against`.
-    """
-    rows = list(rows)
-    if against is not None:
-        against, present = canonical(against), {row.policy for row in rows}
-        if against not in present:
-            raise ValueError(f"against: {unknown('policy', against, sorted(present))}")
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        same = (row.system, vars(row.settings), row.loss_charge, row.version)
-        groups.setdefault(repr(same), []).append(row)
-    return [_table(group, against) for group in groups.values()]
-
-
-def _table(rows: Sequence[Row], against: str | None) -> Table:
-    by_policy: dict[str, dict[int, Row]] = {}
-    for row in rows:
-        by_policy.setdefault(row.policy, {})[row.seed] = row
-    base = against if against in by_policy else next(iter(by_policy))
-    system = System.from_dict(rows[0].system)
-    lines = (_line(name, of_seed, system, by_policy[base]) for name, of_seed in by_policy.items())
-    return Table(
-        system=system,
-        settings=rows[0].settings,
-        loss_charge=rows[0].loss_charge,
-        version=rows[0].version,
-        against=base,
-        lines=tuple(lines),
-    )
-
-
-def _pooled(rows: Sequence[Row]) -> dict[str, Any]:
-    """Totals by batch, one seed after another."""
-    return {k: np.concatenate([row.batches[k] for row in rows]) for k in rows[0].batches}
-
-
-def _line(policy: str, of_seed: dict[int, Row], system: System, base: dict[int, Row]) -> Line:
-    rows = [of_seed[seed] for seed in sorted(of_seed)]
-    first = rows[0]
-    totals = _pooled(rows)
-    estimates = stats.per_job(totals, first.loss_charge, first.settings.move_cost)
-    if all(pool.limit is None for pool in system.pools):
-        estimates["blocking_probability"] = Estimate(0.0, 0.0, 0.0)
-    histograms = np.concatenate([row.histograms for row in rows])
-    estimates["p50"] = stats.quantile(histograms, 0.5)
-    estimates["p99"] = stats.quantile(histograms, 0.99)
-    runs = len(rows) * (first.settings.replications or 1)
-    is_stable = stats.stable(totals["present"], totals["clock"], system.arrival_rate, runs)
-    return Line(
-        policy=policy,
-        information=first.information,
-        seeds=tuple(sorted(of_seed)),
-        estimates=estimates,
-        difference=None if of_seed is base else _difference(of_seed, base),
-        stable=is_stable if all(row.complete for row in rows) else False,
-        jobs=sum(row.jobs for row in rows),
-        seconds=sum(row.seconds for row in rows),
-    )
-
-
-def _difference(mine: dict[int, Row], base: dict[int, Row]) -> Estimate | None:
-    """Paired difference of cost over the seeds that both have."""
-    common = sorted(mine.keys() & base.keys())
-    if not common:
-        return None
-    one, arrivals = map(np.concatenate, zip(*(mine[s].batch_costs() for s in common), strict=True))
-    other, others = map(np.concatenate, zip(*(base[s].batch_costs() for s in common), strict=True))
-    if not np.array_equal(arrivals, others):  # one of them ended early
-        return None
-    return stats.difference(one, other, arrivals)
-
-
-def excludes_zero(difference: Estimate | None) -> bool:
-    """Whether a difference is significant at 95 %."""
-    return difference is not None and (difference.low > 0 or difference.high < 0)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from lbgym._version import __version__
 
 if TYPE_CHECKING:
-    from lbgym.benchmark import Table
+    from lbgym.tables import Table
 
 FOLDER = "lbgym-results"
 MOST_SEEDS = 10_000
@@ -394,7 +394,8 @@ def _simulate(options: argparse.Namespace) -> None:
 
 # --- bench and report -----------------------------------------------------------------------------
 def _bench(options: argparse.Namespace) -> None:
-    from lbgym.benchmark import Settings, run_benchmark, tables
+    from lbgym.benchmark import Settings, run_benchmark
+    from lbgym.tables import tables
 
     _check_picture(options)
     settings = Settings(
@@ -422,8 +423,9 @@ def _bench(options: argparse.Namespace) -> None:
 
 
 def _report(options: argparse.Namespace) -> None:
-    from lbgym.benchmark import load_rows, tables
+    from lbgym.records import load_rows
     from lbgym.report import last_against
+    from lbgym.tables import tables
 
     _check_picture(options)
     rows = load_rows(options.folder)

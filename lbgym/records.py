@@ -41,6 +41,7 @@ class Row:
     """One simulated system, policy and seed.
 
     key : hash of everything that decides the numbers
+    version : of the package and its sources; model : hash of a trained model's files
     batches : totals by name; each of shape (batches,), replications one after another
     packed : histograms of the response time, compressed; unpacked by `histograms`
     complete : False if the run ended early (more than `max_jobs` in the system)
@@ -54,6 +55,7 @@ class Row:
     settings: Settings
     loss_charge: float
     version: str
+    model: str
     stable: bool | None
     complete: bool
     jobs: int
@@ -109,7 +111,7 @@ def unpack(packed: dict[str, Any]) -> NDArray[np.int64]:
     counts = np.zeros(packed["shape"], dtype=np.int64)
     first, last = packed["bins"]
     data = zlib.decompress(base64.b64decode(packed["zlib"]))
-    counts[:, first:last] = np.frombuffer(data, dtype="<i8").reshape(last - first, -1).T
+    counts[:, first:last] = np.frombuffer(data, dtype="<i8").reshape(last - first, len(counts)).T
     return counts
 
 

@@ -1,4 +1,4 @@
-"""Results as text, CSV, JSON and a picture. What is estimated is said in `stats` and `benchmark`."""
+"""Results as text, CSV, JSON and a picture; `stats` and `tables` made the numbers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lbgym.benchmark import Line, Table, excludes_zero
 from lbgym.stats import Estimate, as_plain
+from lbgym.tables import Line, Table, excludes_zero
 
 if TYPE_CHECKING:
     from lbgym.simulate import Result
@@ -33,8 +33,8 @@ STABLE = {True: "yes", False: "NO", None: "?"}
 
 LEGEND = (
     "± 95 % half-width; * differs from {against} at 95 %, paired on common random numbers.\n"
-    "cost: response time of accepted jobs + {charge:g} a lost job{moving}, per arrival; mean, p50,\n"
-    "p99: response time; waiting, blocking: probabilities; messages, migrations: per arrival."
+    "cost: response time of accepted jobs{charges}, per arrival; mean,\n"
+    "p50, p99: response time; waiting, blocking: probabilities; messages, migrations: per arrival."
 )
 
 
@@ -48,7 +48,7 @@ def show(estimate: Estimate | None) -> str:
         return f"{estimate:.4g} ±?"
     if reach == 0:
         return f"{estimate:.6g}"
-    if estimate == 0 and estimate.low == 0:
+    if estimate.mean == 0 and estimate.low == 0:
         return f"<{estimate.high:.1g}"
     decimals = 1 - math.floor(math.log10(reach))
     if decimals > 6:
@@ -101,16 +101,16 @@ def table_text(table: Table) -> str:
     titles = {}
     for information, lines in grouped(table.lines).items():
         titles[len(cells)] = information
-        for line in lines:
-            cells.append(
-                [
-                    f"  {line.policy}",
-                    show(line.estimates["cost"]),
-                    "  " if line.policy == table.against else show_difference(line.difference),
-                    *(show(line.estimates[columns[heading]]) for heading in rest),
-                    STABLE[line.stable],
-                ]
-            )
+        cells += [
+            [
+                f"  {line.policy}",
+                show(line.estimates["cost"]),
+                "  " if line.policy == table.against else show_difference(line.difference),
+                *(show(line.estimates[columns[heading]]) for heading in rest),
+                STABLE[line.stable],
+            ]
+            for line in lines
+        ]
     body = []
     for k, text in enumerate(_aligned(cells)):
         if k in titles:
@@ -128,20 +128,19 @@ def _runs(table: Table) -> str:
     s = table.settings
     seeds = sorted({seed for line in table.lines for seed in line.seeds})
     each = f" x {s.replications} replications" if s.replications else ""
+    of_each = " of each" if s.replications else ""
     warmup = s.jobs // 10 if s.warmup is None else s.warmup
     return (
-        f"{s.jobs:,} jobs{each} a seed, the first {warmup:,} discarded; seeds "
+        f"{s.jobs:,} jobs{each} a seed, the first {warmup:,}{of_each} discarded; seeds "
         f"{', '.join(map(str, seeds))}"
     )
 
 
 def _legend(table: Table) -> str:
     move_cost = table.settings.move_cost
-    return LEGEND.format(
-        against=table.against,
-        charge=table.loss_charge,
-        moving=f" + {move_cost:g} a migration" if move_cost else "",
-    )
+    charges = f" + {table.loss_charge:g} a lost job" if table.loss_charge else ""
+    charges += f" + {move_cost:g} a migration" if move_cost else ""
+    return LEGEND.format(against=table.against, charges=charges)
 
 
 def _aligned(cells: Sequence[Sequence[str]]) -> list[str]:
@@ -320,7 +319,7 @@ def _draw_panel(
     axes: Any, table: Table, styles: dict[str, dict[str, str]]
 ) -> list[tuple[str, float, float]]:
     """Markers and error bars; returns the labels still to be placed."""
-    labels = []
+    labels: list[tuple[str, float, float]] = []
     for information, lines in grouped(table.lines).items():
         shown = [line for line in lines if math.isfinite(line.estimates["cost"])]
         costs = [line.estimates["cost"] for line in shown]
@@ -336,7 +335,7 @@ def _draw_panel(
             label=information,
             **styles[information],
         )
-        labels += [(line.policy, *xy) for line, *xy in zip(shown, messages, costs, strict=True)]
+        labels += [(p.policy, x, y) for p, x, y in zip(shown, messages, costs, strict=True)]
     _dress(axes, table, [y for _, _, y in labels])
     return labels
 

@@ -160,9 +160,9 @@ def send_to_least_score(simulation, router, policy):
     candidates = simulation.sample(policy.get("d"))
     simulation.totals["probes"] += len(candidates)
     score = SCORES[policy["rule"]]
-    scores = [score(simulation, server, policy) for server in candidates]
-    least = min(scores)
-    tied = [s for s, x in zip(candidates, scores) if math.isclose(x, least, rel_tol=TIE)]
+    scored = [(score(simulation, server, policy), server) for server in candidates]
+    least = min(value for value, _ in scored)
+    tied = [server for value, server in scored if math.isclose(value, least, rel_tol=TIE)]
     return simulation.break_tie(tied, policy.get("ties", "random"))
 
 
@@ -478,7 +478,7 @@ def server_totals(simulation):
 
 def server_estimates(simulation, start, end):
     time = end[0] - start[0]
-    changes = [(b[0] - a[0], b[1] - a[1]) for a, b in zip(start[1], end[1])]
+    changes = [(b[0] - a[0], b[1] - a[1]) for a, b in zip(start[1], end[1], strict=True)]
     return {
         "EN_each": [area / time for area, _ in changes],
         "idle_each": [idle / time for _, idle in changes],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import gymnasium as gym
 import numpy as np
@@ -25,8 +25,8 @@ from lbgym.suggest import unknown
 from lbgym.system import System, as_system
 
 from . import rendering
-from .observation import CANDIDATES, POOLS, SERVERS, Observation, count_asked, observe
-from .observation import view_at, with_count
+from .observation import CANDIDATES, POOLS, SERVERS, Observation, count_asked, describe_columns
+from .observation import observe, view_at, with_count
 from .reward import TOTALS, finite, note, prices, prices_at, totals_at
 from .reward import reward as reward_since
 
@@ -246,7 +246,7 @@ class DispatchEnv(gym.Env[Obs, np.int64]):
     - v0: first version.
     """
 
-    metadata = {"render_modes": ["ansi"]}  # noqa: RUF012 (Gymnasium's own form)
+    metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012 (Gymnasium's own form)
     action_space: spaces.Discrete
     observation_space: spaces.Box
 
@@ -338,6 +338,7 @@ class DispatchEnv(gym.Env[Obs, np.int64]):
         desk["at_prices"] = self._prices.ctypes.data
         desk["at_totals"] = self._totals.ctypes.data
         self._at = int(self._desk.ctypes.data)
+        self.policy_stream_address = int(self.policy_stream.ctypes.data)
         self._step_once = step_once.direct()
         self._only_dt = self.info_keys == ("dt",)
         self._block = max(8, min(_BLOCK_ROWS, _BLOCK_BYTES // (4 * self._shown.width)))
@@ -349,7 +350,7 @@ class DispatchEnv(gym.Env[Obs, np.int64]):
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but addresses and compiled code: environments can be copied and pickled."""
-        bound = ("_rows", "_at", "_step_once")
+        bound = ("_rows", "_at", "_step_once", "policy_stream_address")
         return {key: value for key, value in self.__dict__.items() if key not in bound}
 
     def __setstate__(self, values: dict[str, Any]) -> None:
@@ -386,7 +387,10 @@ class DispatchEnv(gym.Env[Obs, np.int64]):
         if type(action) is not int:
             action = self._number(action)
         rows = self._rows or self._more_rows()
-        status, truncated, reward, dt = self._step_once(self._at, action)
+        try:
+            status, truncated, reward, dt = self._step_once(self._at, action)
+        except OverflowError:  # more than 64 bits
+            self._refuse(action)
         if status:
             truncated, reward, dt, reason = self._settle(status, action)
             if reason:
@@ -429,9 +433,8 @@ class DispatchEnv(gym.Env[Obs, np.int64]):
         ):
             return int(action)
         self._refuse(action)
-        raise AssertionError
 
-    def _refuse(self, action: Any) -> None:
+    def _refuse(self, action: Any) -> NoReturn:
         raise ValueError(
             f"action: must be an integer from 0 to {self.action_space.n - 1}, got {action!r}"
         )
@@ -504,11 +507,6 @@ class DispatchEnv(gym.Env[Obs, np.int64]):
         return words[POLICY]
 
     @property
-    def policy_stream_address(self) -> int:
-        """Where that stream is, for compiled code."""
-        return int(self._state.world[0]["at_streams"]) + POLICY * layout.RECORDS["streams"].itemsize
-
-    @property
     def spec(self) -> Any:
         """Gymnasium's specification; a system in it is plain data, so that it turns into JSON."""
         return self.__dict__.get("_spec")
@@ -518,6 +516,10 @@ class DispatchEnv(gym.Env[Obs, np.int64]):
         if spec is not None and isinstance(spec.kwargs.get("system"), System):
             spec.kwargs["system"] = spec.kwargs["system"].to_dict()
         self.__dict__["_spec"] = spec
+
+
+if DispatchEnv.__doc__:  # python -OO has none
+    DispatchEnv.__doc__ = DispatchEnv.__doc__.replace("{columns}", describe_columns())
 
 
 # --- reading the arguments ------------------------------------------------------------------------------

@@ -163,6 +163,14 @@ LOCAL = ("message", "message_age", "sent", "sent_age", "speed", "limit")
 MOVING = ("source", "target", "kind")
 
 
+def describe_columns(indent: str = "    ") -> str:
+    """The columns as a list for a docstring."""
+    lines = [
+        f"- `{c.name}`: {c.meaning}" + (" (context)" if c.context else "") for c in COLUMNS.values()
+    ]
+    return f"\n{indent}".join(lines)
+
+
 def share(x: Any) -> Any:
     """``x / (1 + x)`` as observations show it: float32, 1 at infinity."""
     x = np.asarray(x, np.float64)
@@ -457,7 +465,9 @@ class Observation:
             raise ValueError("observe: 'queue_probed' needs sampled servers; show 'candidate(d)' too")
 
     def _space(self) -> spaces.Box:
-        high = [COLUMNS[c].high(self.system, self.samples) for c in (*self.columns, *self.context)]
+        names = (*self.columns, *self.context)
+        # At least 1: a column of one possible value is allowed, a Box of one value draws a warning.
+        high = [max(1.0, COLUMNS[c].high(self.system, self.samples)) for c in names]
         lows = [0.0] * len(self.columns) + [
             -1.0 if c == "router" and self.system.migrates else 0.0 for c in self.context
         ]

@@ -53,4 +53,6 @@ def agent(name: str, env: Any) -> Any:
 
     Raises ValueError that names the columns which the environment lacks.
     """
-    return make(name, env.unwrapped.system).agent(env)
+    from lbgym.agents import acting_in
+
+    return make(name, acting_in(env)[0].system).agent(env)

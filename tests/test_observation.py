@@ -1,0 +1,233 @@
+"""What the observation shows is what is there: every column against the engine's own arrays."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from lbgym import Pool, System
+from lbgym.engine.layout import ARRIVAL
+from lbgym.envs import DispatchEnv
+from lbgym.envs.observation import COLUMNS, share, whole
+
+ID = "lbgym/MultiRouter-v0"
+SYSTEM = System([Pool(4, 1.0, limit=5), Pool(3, 2.0)], routers=3, load=0.8)
+EVERY = [name for name in COLUMNS if name not in ("source", "target", "kind", "candidate")]
+
+
+def messages(state):
+    """Router -> its messages' servers in order, read from the lists."""
+    pools = len(state.arrays["pools"])
+    held = []
+    for r in range(len(state.arrays["routers"])):
+        servers = []
+        for row in state.arrays["lists"][r * pools : (r + 1) * pools]:
+            places = state.arrays["held"]["entry"][row["begin"] : row["begin"] + row["count"]]
+            servers += state.arrays["entries"]["server"][places].tolist()
+        held.append(servers)
+    return held
+
+
+class Witness:
+    """Follows an environment from outside: when messages came, what each router sent where."""
+
+    def __init__(self, env):
+        n, routers = env.system.servers, env.system.router_count
+        self.env = env
+        self.held = [set() for _ in range(routers)]
+        self.since = np.zeros((routers, n))
+        self.sent = np.zeros((routers, n), int)
+        self.sent_at = np.full((routers, n), -np.inf)
+
+    def placed(self, router, server, time):
+        self.sent_at[router, server] = time
+        if server in self.held[router]:
+            self.sent[router, server] = 0
+        else:
+            self.sent[router, server] += 1
+
+    def look(self):
+        """After a step: messages that are new have come (sent counts then start again)."""
+        now = messages(self.env._state)
+        for r, servers in enumerate(now):
+            for i in set(servers) - self.held[r]:
+                self.sent[r, i] = 0
+            self.held[r] = set(servers)
+
+
+@pytest.mark.parametrize("fate", ["withdraw", "keep", "resend"])
+def test_every_column_is_what_the_engine_holds(fate):
+    system = System(SYSTEM.pools, routers=3, load=0.8, message_fate=fate)
+    env = gym.make(ID, system=system, observe=[*EVERY, "candidate(3)"], horizon_arrivals=-1).unwrapped
+    obs, _ = env.reset(seed=1)
+    state, witness = env._state, Witness(env)
+    rng = np.random.default_rng(0)
+    witness.look()
+    for step in range(1500):
+        w = state.world[0]
+        r, n = int(w["router"]), system.servers
+        table = env.table(obs)
+        held = messages(state)[r]
+        order = np.zeros(n)
+        order[held] = 1 + np.arange(len(held))
+        sampled = state.arrays["candidates"]["server"]
+        candidate = np.zeros(n)
+        candidate[sampled] = 1 + np.arange(3)
+        lengths = state.arrays["servers"]["length"]
+        assert np.array_equal(table["message"], order > 0)
+        assert np.array_equal(table["message_order"], order)
+        assert np.array_equal(table["candidate"], candidate)
+        assert np.array_equal(whole(table["queue"]), lengths)
+        assert np.array_equal(whole(table["queue_probed"]), np.where(candidate > 0, lengths, 0))
+        assert np.array_equal(table["queue_order"], state.arrays["servers"]["position"])
+        assert np.array_equal(table["speed"], system.speeds)
+        assert np.array_equal(table["limit"], [5 / 6] * 4 + [1] * 3, equal_nan=False) or np.allclose(
+            table["limit"], [5 / 6] * 4 + [1] * 3
+        )
+        assert np.array_equal(table["server"], np.arange(n))
+        assert table["router"] == r
+        assert table["class"] == 0
+        if fate == "withdraw":  # the witness cannot tell a message that was used and sent again
+            row = slice(r * n, (r + 1) * n)
+            since = state.arrays["since"]["time"][row]
+            ages = np.where(order > 0, w["clock"] - since, 0)
+            assert np.allclose(table["message_age"], share(ages), atol=1e-6)
+            assert np.array_equal(whole(table["sent"]), witness.sent[r]), step
+            ages = w["clock"] - witness.sent_at[r]
+            assert np.allclose(table["sent_age"], share(ages), atol=1e-6)
+        action = int(rng.integers(n)) if rng.random() < 0.5 or not held else held[0]
+        witness.placed(r, action, float(w["clock"]))
+        obs, *_ = env.step(action)
+        witness.look()
+
+
+def test_router_columns_are_zero_at_a_resampling():
+    system = System(SYSTEM.pools, routers=3, load=0.8, migration_rate=1.0)
+    observe = ["message", "message_age", "sent", "sent_age", "source", "target", "queue_probed", "kind",
+               "router", "queue"]  # fmt: skip
+    env = gym.make(ID, system=system, observe=observe, horizon_arrivals=-1).unwrapped
+    obs, _ = env.reset(seed=1)
+    kinds = []
+    for k in range(2000):
+        table, w = env.table(obs), env._state.world[0]
+        kinds.append(table["kind"])
+        lengths = env._state.arrays["servers"]["length"]
+        assert np.array_equal(whole(table["queue"]), lengths)
+        marks = table["source"] + table["target"]
+        if table["kind"]:
+            assert table["router"] == -1
+            for name in ("message", "message_age", "sent", "sent_age"):
+                assert not table[name].any()
+            assert np.flatnonzero(table["source"]) == [w["source"]]
+            assert np.flatnonzero(table["target"]) == [w["target"]]
+            assert np.array_equal(whole(table["queue_probed"]), np.where(marks > 0, lengths, 0))
+        else:
+            assert w["kind"] == ARRIVAL
+            assert not marks.any()
+            assert not table["queue_probed"].any()
+        obs, *_ = env.step(k % system.servers)
+    assert set(kinds) == {0.0, 1.0}
+
+
+def test_rows_of_candidates():
+    names = ["queue", "queue_probed", "message", "message_order", "message_age", "sent", "sent_age",
+             "speed", "limit", "queue_order", "candidate", "server"]  # fmt: skip
+    few = gym.make(ID, system=SYSTEM, observe=[n.replace("candidate", "candidate(3)") for n in names],
+                   action="candidate(3)").unwrapped  # fmt: skip
+    all_ = gym.make(ID, system=SYSTEM, observe=[n.replace("candidate", "candidate(3)") for n in names]
+                    ).unwrapped  # fmt: skip
+    obs, _ = few.reset(seed=3)
+    other, _ = all_.reset(seed=3)
+    for k in range(500):
+        table, full = few.table(obs), all_.table(other)
+        servers = table["server"].astype(int)
+        for name in names:
+            assert np.array_equal(table[name], full[name][servers]), name
+        obs, *_ = few.step(k % 3)
+        other, *_ = all_.step(int(servers[k % 3]))
+
+
+def test_pools_show_averages_and_send_where_a_message_is():
+    observe = ["message", "queue", "speed"]
+    env = gym.make(ID, system=SYSTEM, action="pool", observe=observe, info=["state"]).unwrapped
+    assert env.action_space.n == 2
+    obs, info = env.reset(seed=3)
+    with_message = 0
+    for k in range(500):
+        table, w = env.table(obs), env._state.world[0]
+        shown = share(info["state"]).astype(float)
+        assert table["queue"] == pytest.approx([shown[:4].mean(), shown[4:].mean()], rel=1e-6)
+        assert table["speed"] == pytest.approx([1, 2])
+        held = messages(env._state)[w["router"]]
+        mine = [i for i in held if (i >= 4) == k % 2]
+        assert table["message"] == pytest.approx(
+            [sum(i < 4 for i in held) / 4, sum(i >= 4 for i in held) / 3], rel=1e-6
+        )
+        used = int(w["used"])
+        obs, _, _, _, info = env.step(k % 2)
+        if mine:
+            with_message += 1
+            assert w["used"] == used + 1
+    assert with_message > 50
+
+
+def test_questions_behind_the_observation_are_counted():
+    def probes(observe, system=SYSTEM, **arguments):
+        env = gym.make(ID, system=system, observe=observe, **arguments).unwrapped
+        env.reset(seed=0)
+        for k in range(100):
+            env.step(k % int(env.action_space.n))
+        w = env._state.world[0]
+        return int(w["probes"]), int(w["arrivals"]), int(w["resamplings"]), int(w["kind"] != ARRIVAL)
+
+    assert probes(["speed"])[0] == 0
+    assert probes(["queue"])[0] == 700
+    assert probes(["candidate(3)", "queue_probed"])[0] == 300
+    assert probes(["queue_probed"], action="candidate(2)")[0] == 200
+    moving = System(SYSTEM.pools, load=0.8, migration_rate=1.0)
+    count, arrivals, resamplings, pending = probes(["queue_probed", "candidate(2)"], moving)
+    assert count == 2 * arrivals + resamplings - pending
+
+
+def test_messages_exist_only_if_something_needs_them():
+    for observe, action, there in (
+        (["speed"], "server", False),
+        (["sent"], "server", False),
+        (["message"], "server", True),
+        (["speed"], "pool", True),
+    ):
+        env = DispatchEnv(SYSTEM, observe, action)
+        env.reset(seed=0)
+        assert bool(env._state.world[0]["sent"]) == there
+
+
+def test_whole_numbers_come_back_exactly():
+    numbers = np.arange(2001)
+    assert np.array_equal(whole(share(numbers)), numbers)
+    assert share(np.inf) == 1
+    assert whole(1.0) == 2**24
+    assert np.all(np.diff(share(numbers)) > 0)
+
+
+def test_long_queues_are_shown_exactly():
+    start = [0, 1, 2, 100, 1000, 1999, 2000]
+    system = System([Pool(7)], load=0.1)
+    env = gym.make(ID, system=system, observe=["queue"], start=start, info=["state"]).unwrapped
+    obs, info = env.reset(seed=0)
+    assert np.array_equal(whole(obs), info["state"])
+
+
+def test_table_names_what_is_in_a_batch_too():
+    env = DispatchEnv(SYSTEM, ["speed", "queue", "router"])
+    obs = np.stack([env.reset(seed=k)[0] for k in range(4)])
+    table = env.table(obs)
+    assert table["speed"].shape == (4, 7)
+    assert table["router"].shape == (4,)
+    assert env.columns == ("speed", "queue")
+    assert env.context == ("router",)
+    with pytest.raises(ValueError, match="must have 15 values"):
+        env.table(obs[:, :-1])
+
+
+def test_the_documentation_lists_every_column():
+    for name, column in COLUMNS.items():
+        assert f"- `{name}`: {column.meaning}" in DispatchEnv.__doc__

@@ -1,0 +1,1 @@
+"""Learning scripts, one a file: ``python -m training.ppo --help``."""

@@ -1,0 +1,65 @@
+"""What happens beside a training: progress, checkpoints, the mean cost."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from stable_baselines3.common.callbacks import BaseCallback
+from tqdm import tqdm
+
+
+class Watch(BaseCallback):
+    """Shows how far a training is and saves a checkpoint now and then.
+
+    Parameters
+    ----------
+    checkpoint : Path
+        The file; it is replaced at once, so that a crash leaves the one before.
+    every : int
+        Decisions between checkpoints.
+    total : int
+        Decisions in all, for the progress bar.
+    scale : float
+        By which rewards were multiplied: what is shown is the reward as the environment gives it.
+    """
+
+    def __init__(self, checkpoint: Path, every: int, total: int, scale: float) -> None:
+        super().__init__()
+        self.checkpoint, self.every, self.total, self.scale = checkpoint, every, total, scale
+        self.saved_at, self.paid, self.steps = 0, 0.0, 0
+
+    def _on_training_start(self) -> None:
+        before = self.num_timesteps
+        self.saved_at = before
+        self.begun = time.perf_counter() - getattr(self.model, "seconds", 0.0)
+        self.bar: Any = tqdm(
+            total=self.total, initial=before, unit=" decisions", unit_scale=True, desc="PPO"
+        )
+
+    def _on_step(self) -> bool:
+        self.paid += float(self.locals["rewards"].sum())
+        self.steps += self.training_env.num_envs
+        self.bar.update(self.training_env.num_envs)
+        return True
+
+    def _on_rollout_end(self) -> None:
+        mean = self.paid / self.steps / self.scale
+        self.logger.record("rollout/reward_per_decision", mean)
+        self.bar.set_postfix_str(f"reward per decision {mean:.3f}")
+        self.paid, self.steps = 0.0, 0
+
+    def _on_rollout_start(self) -> None:
+        if self.num_timesteps >= self.saved_at + self.every:
+            self.save()
+
+    def _on_training_end(self) -> None:
+        self.save()
+        self.bar.close()
+
+    def save(self) -> None:
+        """Write the checkpoint."""
+        self.saved_at = self.num_timesteps
+        self.model.seconds = time.perf_counter() - self.begun  # type: ignore[attr-defined]
+        new = self.checkpoint.with_name("checkpoint.new.zip")
+        self.model.save(new)
+        new.replace(self.checkpoint)
