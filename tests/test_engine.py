@@ -233,10 +233,13 @@ def test_ctrl_c_stops_a_simulation_within_seconds():
         [sys.executable, "-c", code],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
     )  # fmt: skip
-    assert process.stdout.readline() == "on\n"
-    time.sleep(1)
-    process.send_signal(signal.SIGINT)
-    begun = time.monotonic()
-    _, errors = process.communicate(timeout=30)
+    try:
+        assert process.stdout.readline() == "on\n"
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        begun = time.monotonic()
+        _, errors = process.communicate(timeout=30)
+    finally:
+        process.kill()
     assert "KeyboardInterrupt" in errors
     assert time.monotonic() - begun < 10
