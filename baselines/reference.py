@@ -219,6 +219,8 @@ def flagship_cases() -> list[Case]:
         "weighted-random": list(system.speeds / system.speeds.sum()),
     }
     return [
-        Case(f"flagship {policy}", system, policy, {"cost": blind_cost(system, p, charge)}, "M/M/1/K")
+        Case(
+            f"flagship {policy}", system, policy, {"cost": blind_cost(system, p, charge)}, "M/M/1/K"
+        )
         for policy, p in shares.items()
     ]

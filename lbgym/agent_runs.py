@@ -47,8 +47,9 @@ class AgentGroup:
 
     An agent of a classical policy acts in each environment on its own, so that it draws from that
     environment's policy stream; any other agent decides for all environments in one call. It may
-    say what its environment must be like (``agent.environment``: keyword arguments), that it
-    wants to draw its actions (``agent.deterministic = False``), and its ``name``.
+    say what its environment must be like (``agent.environment``: keyword arguments;
+    ``agent.check(env)`` raises ValueError if it does not fit), that it wants to draw its actions
+    (``agent.deterministic = False``), and its ``name``.
     """
 
     def __init__(
@@ -63,6 +64,8 @@ class AgentGroup:
         wanted = {**getattr(agent, "environment", {}), **options, "horizon_arrivals": -1}
         wanted = {k: v for k, v in wanted.items() if k not in ("info", "horizon_time", "system")}
         self.runs = [AgentRun(DispatchEnv(system, **wanted), g) for g in generators]
+        if hasattr(agent, "check"):
+            agent.check(self.runs[0].env)
         self.agent = agent
         self.name = str(getattr(agent, "name", type(agent).__name__))
         self.information = str(getattr(agent, "information", "what its environment shows"))
@@ -110,9 +113,11 @@ class AgentGroup:
 
     def _overload(self, overloaded: AgentRun) -> None:
         """One run holds too many jobs: all end here."""
-        overloaded.track.overloaded = True
         for run in self.runs:
-            run.track.note(run.state)
+            if run is overloaded:
+                run.track.note_overload(run.state)
+            else:
+                run.track.note(run.state)
 
     def _arrivals(self) -> int:
         return sum(int(run.state.world[0]["arrivals"]) for run in self.runs)

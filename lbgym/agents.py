@@ -14,9 +14,26 @@ from numba import types
 from numpy.typing import NDArray
 
 from lbgym.engine import layout
-from lbgym.engine.access import call_rule, candidate_of, entry, entry_of, floats, held, inner
-from lbgym.engine.access import message_list, order, pool, record_reader, router, rule_address
-from lbgym.engine.access import scratch, server, stream, tail, world
+from lbgym.engine.access import (
+    call_rule,
+    candidate_of,
+    entry,
+    entry_of,
+    floats,
+    held,
+    inner,
+    message_list,
+    order,
+    pool,
+    record_reader,
+    router,
+    rule_address,
+    scratch,
+    server,
+    stream,
+    tail,
+    world,
+)
 from lbgym.engine.layout import ARRIVAL, LEVELS, POLICY, RESAMPLE
 from lbgym.policies import Policy
 
@@ -45,7 +62,7 @@ EYES = np.dtype(
 eyes_at = record_reader(EYES)
 
 
-# --- compiled: from an observation to the shadow ------------------------------------------------------
+# --- compiled: from an observation to the shadow --------------------------------------------------
 @inner
 def _whole(shown):
     """The whole number shown as x / (1 + x)."""
@@ -260,7 +277,7 @@ def answer(address, eyes_address, observations, memory, actions, row, place, mov
     return row
 
 
-# --- the agent ------------------------------------------------------------------------------------------
+# --- the agent ------------------------------------------------------------------------------------
 class PolicyAgent:
     """The agent of a policy: ``action, state = agent.predict(obs, state, episode_start)``.
 
@@ -368,7 +385,7 @@ class PolicyAgent:
     def _memory(
         self, state: NDArray[np.float64] | None, episode_start: Any, rows: int
     ) -> NDArray[np.float64]:
-        """A fresh copy of the rule's memory, shape (rows, cells), cleared where an episode starts."""
+        """A copy of the rule's memory, shape (rows, cells), cleared where an episode starts."""
         memory = np.zeros((rows, self._cells))
         if self._cells == 0 or state is None:
             return memory
@@ -436,13 +453,10 @@ def _check_fit(policy: Policy, view: Any) -> None:
             "use action='server'"
         )
     if parts.samples and parts.samples != view.samples:
+        use = "use action=" if view.action == "candidate" else "show "
         raise ValueError(
-            f"{name}: needs {parts.samples} sampled servers, the environment samples {view.samples}; "
-            + (
-                f"use action='candidate({parts.samples})'"
-                if view.action == "candidate"
-                else f"show 'candidate({parts.samples})'"
-            )
+            f"{name}: needs {parts.samples} sampled servers, the environment samples "
+            f"{view.samples}; {use}'candidate({parts.samples})'"
         )
     if parts.messages and parts.router_samples != view.router_samples:
         raise ValueError(

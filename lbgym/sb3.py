@@ -76,7 +76,7 @@ class Rows(nn.Module):
     def forward(self, observation: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Encoded rows (batch, rows, width) and what is common to all (batch, pooled)."""
         end = observation.shape[1] - self.context
-        table = observation[:, :end].unflatten(1, (self.columns, -1))
+        table = observation[:, :end].reshape(len(observation), self.columns, -1)
         rows = self.encode(self.features(table))
         common = (rows.mean(dim=1), rows.amax(dim=1), observation[:, end:])
         return rows, torch.cat(common, dim=1)
@@ -154,9 +154,8 @@ class TablePolicy(ActorCriticPolicy):
         network: Any = self.mlp_extractor
         nn.init.orthogonal_(network.score.weight, gain=0.01)  # begin with all actions alike
         self.action_net = nn.Identity()  # the scores are the logits
-        self.optimizer = self.optimizer_class(
-            self.parameters(), lr=lr_schedule(1), **self.optimizer_kwargs
-        )
+        made: Any = self.optimizer_class
+        self.optimizer = made(self.parameters(), lr=lr_schedule(1), **self.optimizer_kwargs)
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
         own = {"columns": self.columns, "context": self.context, "width": self.width}
@@ -348,7 +347,10 @@ class Agent:
         if episode_start is not None and np.all(episode_start):
             self._random = np.random.default_rng(zlib.crc32(observation.tobytes()))
         if deterministic or not isinstance(policy, ActorCriticPolicy):
-            return policy.predict(observation, state, episode_start, deterministic)
+            chosen: tuple[Any, Any] = policy.predict(
+                observation, state, episode_start, deterministic
+            )
+            return chosen
         batch = observation.reshape(-1, observation.shape[-1])
         actions = self._draw(self.probabilities(batch))
         return actions.reshape(observation.shape[:-1]), state

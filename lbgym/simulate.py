@@ -68,8 +68,7 @@ class RuleRun:
                 self.run_to(goal, progress)
                 self.track.note(self.state)
         except Overload:
-            self.track.overloaded = True
-            self.track.note(self.state)
+            self.track.note_overload(self.state)
 
 
 # --- result ---------------------------------------------------------------------------------------
@@ -237,7 +236,7 @@ def _result(runs: Sequence[Any], system: System, seconds: float, given: dict[str
         blocking_by_class=(float(estimates["blocking_probability"]),) * len(system.class_shares),
         counts=_counts(run.state for run in runs),
         jobs=sum(int(run.state.world[0]["arrivals"]) for run in runs),
-        warmup=given["warmup"],
+        warmup=min(given["warmup"], *(int(t.totals[0][TOTALS.index("arrivals")]) for t in tracks)),
         events=sum(int(run.state.world[0]["events"]) for run in runs),
         seconds=seconds,
         batches=b,

@@ -44,6 +44,15 @@ class Track:
         self.histograms.append(state.arrays["histogram"]["count"].copy())
         self.tails = [*self.tails[:1], tail_areas(state)]
 
+    def note_overload(self, state: State) -> None:
+        """The run ends here, with too many jobs; if in its warm-up, all of it counts."""
+        self.overloaded = True
+        if not self.totals:
+            self.totals = [[0.0] * (len(TOTALS) - 1) + [float(state.world[0]["started"])]]
+            self.histograms = [np.zeros_like(state.arrays["histogram"]["count"])]
+            self.tails = [[np.zeros_like(area) for area in tail_areas(state)]]
+        self.note(state)
+
     def join_pairs(self) -> None:
         """Make batches twice as long (an odd last one stays as it is)."""
         for noted in (self.totals, self.histograms):

@@ -1,98 +1,114 @@
 """A script's arguments: one dataclass is its command line and its settings file.
 
-Each field is made by `argument(default, help)`; the class is read by `read`.
+Each field is made by `argument(default, help)` and is an int, float, str, Mapping (JSON on the
+command line, a table in TOML) or Sequence (of texts).
 """
 
 import argparse
 import json
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, Field, field, fields
+from dataclasses import Field, field, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, get_origin
 
+from lbgym.cli import whole
 from lbgym.suggest import unknown
 
-T = TypeVar("T")
-Values = dict[str, Any]
+NAMES = {
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    Mapping: "a table",
+    Sequence: "a list of texts",
+}
 
 
 def argument(default: Any, help: str) -> Any:
     """A field with its help."""
+    told = {"help": help, "default": default}
     if isinstance(default, dict | list):
-        return field(default_factory=default.copy, metadata={"help": help})
-    return field(default=default, metadata={"help": help})
+        return field(default_factory=default.copy, metadata=told)
+    return field(default=default, metadata=told)
 
 
-def add_arguments(parser: argparse.ArgumentParser, kind: type) -> None:
-    """An option for each field; what is not given stays out of the result."""
-    for f in fields(kind):
-        default = f.default_factory() if f.default is MISSING else f.default  # type: ignore[misc]
-        text = f.metadata["help"] + (f" (default: {_shown(default)})" if default else "")
-        parser.add_argument(
-            "--" + f.name.replace("_", "-"),
-            dest=f.name,
-            type=_reader(f),
-            nargs="*" if f.type == list[str] else None,
-            default=argparse.SUPPRESS,
-            metavar={dict: "JSON"}.get(_plain(f), f.name.upper()),
-            help=text.replace("%", "%%"),
-        )
+def _fields(kind: type) -> list[Field[Any]]:
+    """Those made by `argument`."""
+    return [f for f in fields(kind) if f.metadata]
 
 
-def _shown(default: Any) -> str:
-    return "; ".join(default) if isinstance(default, list) else str(default)
+def kind_of(f: Field[Any]) -> Any:
+    """One of `NAMES`."""
+    return get_origin(f.type) or f.type
 
 
-def _plain(f: Field[Any]) -> type:
-    """int, float, str, list or dict."""
-    plain: type = getattr(f.type, "__origin__", f.type)
-    return plain
+# --- command line ---------------------------------------------------------------------------------
+def read(
+    parser: argparse.ArgumentParser, kind: type, words: Sequence[str] | None
+) -> dict[str, Any]:
+    """Values from the command line over those of a settings file, and the parser's own options."""
+    for f in _fields(kind):
+        _add_option(parser, f)
+    parser.add_argument("--settings", metavar="FILE", help="TOML file with any of the above")
+    given = vars(parser.parse_args(words))
+    settings = given.pop("settings")
+    return {**(from_file(settings, kind) if settings else {}), **given}
 
 
-def _reader(f: Field[Any]) -> Callable[[str], Any]:
-    """What turns a word of the command line into the field's value."""
-    if _plain(f) is list:
-        return str
-    return _json_object if _plain(f) is dict else _plain(f)
+def _add_option(parser: argparse.ArgumentParser, f: Field[Any]) -> None:
+    """The option of a field; if it is not given, it stays out of the result."""
+    takes, default = kind_of(f), f.metadata["default"]
+    shown = "; ".join(default) if takes is Sequence else default
+    text = f.metadata["help"] + (f" (default: {shown})" if shown not in ("", {}) else "")
+    parser.add_argument(
+        "--" + f.name.replace("_", "-"),
+        dest=f.name,
+        type=_reader(takes),
+        nargs="*" if takes is Sequence else None,
+        default=argparse.SUPPRESS,
+        metavar={int: "N", float: "X", Mapping: "JSON"}.get(takes, f.name.upper()),
+        help=text.replace("%", "%%"),
+    )
 
 
-def _json_object(text: str) -> Values:
-    value = json.loads(text)
+def _reader(takes: Any) -> Callable[[str], Any]:
+    if takes is int:
+        return whole(0)
+    if takes is Mapping:
+        return _json_object
+    return float if takes is float else str
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
     if not isinstance(value, dict):
         raise argparse.ArgumentTypeError(f"must be a JSON object, got {text!r}")
     return value
 
 
-def from_file(path: str, kind: type) -> Values:
-    """Values from a TOML file; ValueError if it is broken or names what `kind` lacks."""
+# --- files ----------------------------------------------------------------------------------------
+def from_file(path: str, kind: type) -> dict[str, Any]:
+    """Values from a TOML or JSON file; ValueError if it is broken or does not fit `kind`."""
     try:
         text = Path(path).read_text(encoding="utf-8")
         values = json.loads(text) if path.endswith(".json") else tomllib.loads(text)
     except (OSError, ValueError) as error:
         raise ValueError(f"settings {path}: cannot be read ({error})") from None
-    return checked(values, kind, f"settings {path}")
-
-
-def checked(values: Mapping[str, Any], kind: type, where: str) -> Values:
-    """The values, if `kind` has fields of these names and types."""
-    known = {f.name: _plain(f) for f in fields(kind)}
+    known = {f.name: kind_of(f) for f in _fields(kind)}
     for name, value in values.items():
         if name not in known:
-            raise ValueError(f"{where}: {unknown('argument', name, known)}")
-        takes = int | float if known[name] is float else known[name]
-        if isinstance(value, bool) or not isinstance(value, takes):
-            raise ValueError(f"{where}: {name} must be {_NAMES[known[name]]}, got {value!r}")
+            raise ValueError(f"settings {path}: {unknown('argument', name, known)}")
+        if not _fits(value, known[name]):
+            raise ValueError(f"settings {path}: {name} must be {NAMES[known[name]]}, got {value!r}")
     return dict(values)
 
 
-_NAMES = {int: "a whole number", float: "a number", str: "a text", list: "a list", dict: "a table"}
-
-
-def read(parser: argparse.ArgumentParser, kind: type, words: Sequence[str] | None) -> Values:
-    """Command line over settings file (option --settings); also the parser's other options."""
-    add_arguments(parser, kind)
-    parser.add_argument("--settings", metavar="FILE", help="TOML file with any of the above")
-    given = vars(parser.parse_args(words))
-    settings = given.pop("settings")
-    return {**(from_file(settings, kind) if settings else {}), **given}
+def _fits(value: Any, takes: Any) -> bool:
+    if takes is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if takes is Sequence:
+        return isinstance(value, list) and all(isinstance(x, str) for x in value)
+    return isinstance(value, takes) and not isinstance(value, bool)

@@ -5,33 +5,29 @@
     python -m training.ppo --name split --resume
 
 Everything lands in one folder, OUT/NAME: the model (model.zip and settings.json, together the
-policy model:OUT/NAME of `lbgym bench` and `lbgym.simulate`), checkpoint.zip, tensorboard/,
-arguments.json and evaluation.json.
+policy model:OUT/NAME of `lbgym bench` and `lbgym.simulate`), and in its subfolder "training" the
+checkpoint, TensorBoard's log, the arguments and the evaluation.
 """
 
 # J. Schulman, F. Wolski, P. Dhariwal, A. Radford, O. Klimov, Proximal policy optimization
 # algorithms, arXiv:1707.06347.
 
 import argparse
-import json
 import math
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-from tqdm import tqdm
 
 import lbgym
-from lbgym.simulate import Comparison, paired_difference, simulate
+from lbgym.cli import Parser
 from lbgym.suggest import unknown
-from training.arguments import argument, checked, read
-
-CHOICE_SEED, SEED = 2_000_003, 1_000_003  # random numbers that no training uses
+from training.arguments import argument, from_file, read
 
 
 @dataclass
@@ -40,11 +36,11 @@ class Args:
 
     env: str = argument("lbgym/MultiRouter-v0", "id of a registered environment")
     system: str = argument("", "scenario's name or TOML file; default: the environment's own")
-    environment: dict[str, Any] = argument({}, "further arguments of the environment")
+    environment: Mapping[str, Any] = argument({}, "further arguments of the environment")
     start: str = argument("warm", "state in which episodes start: warm or empty")
     name: str = argument("", "of the run; default: from environment or system, and seed")
     out: str = argument("runs", "folder of all runs")
-    seed: int = argument(0, "of the training; 0 is one too")
+    seed: int = argument(0, "of the training (default: 0)")
     timesteps: int = argument(500_000, "decisions in all")
     n_envs: int = argument(16, "environments side by side")
     n_steps: int = argument(256, "decisions in each between two updates")
@@ -62,7 +58,7 @@ class Args:
     checkpoint: int = argument(50_000, "decisions between checkpoints")
     evaluate: int = argument(20_000, "jobs a replication at the end; 0: no evaluation")
     replications: int = argument(64, "of the evaluation")
-    against: list[str] = argument(
+    against: Sequence[str] = argument(
         ["pull(fallback=weighted-random, choice=fastest)", "pull(fallback=wrr, choice=fastest)"],
         "policies to compare with",
     )
@@ -75,6 +71,11 @@ class Args:
     @property
     def folder(self) -> Path:
         return Path(self.out) / self.name
+
+    @property
+    def notes(self) -> Path:
+        """What is not part of the model."""
+        return self.folder / "training"
 
     @property
     def agent(self) -> str:
@@ -108,12 +109,13 @@ def check(args: Args) -> None:
         raise ValueError(f"env: {unknown('environment', args.env, lbgym.ENVIRONMENTS)}")
 
 
-def from_words(words: Sequence[str] | None) -> tuple[Args, bool]:
-    """Arguments from the command line, and whether to resume; the folder is made free or kept."""
-    parser = argparse.ArgumentParser(
+def from_words(words: Sequence[str] | None) -> Args:
+    """Arguments from the command line; unless a training resumes, its folder is free then."""
+    parser = Parser(
         prog="python -m training.ppo",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument("--resume", action="store_true", help="go on with OUT/NAME")
     parser.add_argument("--fresh", action="store_true", help="replace what is in OUT/NAME")
@@ -121,7 +123,7 @@ def from_words(words: Sequence[str] | None) -> tuple[Args, bool]:
     resume, fresh = given.pop("resume"), given.pop("fresh")
     args = Args(**given)
     if resume:
-        args = Args(**{**stored_arguments(args.folder), **given})
+        args = Args(**{**stored_arguments(args.notes), **given})
     check(args)
     make_env(args).close()  # says now what is wrong with it
     if not resume and args.folder.exists():
@@ -129,17 +131,23 @@ def from_words(words: Sequence[str] | None) -> tuple[Args, bool]:
             raise ValueError(
                 f"{args.folder}: is there already; --resume goes on with it, --fresh replaces it"
             )
-        shutil.rmtree(args.folder)
-    return args, resume
+        remove(args)
+    return args
+
+
+def remove(args: Args) -> None:
+    """Remove a training; ValueError if the folder is something else."""
+    if not (args.notes / "arguments.json").is_file():
+        raise ValueError(f"{args.folder}: is not the folder of a training, so it is left alone")
+    shutil.rmtree(args.folder)
 
 
 def stored_arguments(folder: Path) -> dict[str, Any]:
     """The arguments of a training that was begun."""
-    try:
-        values = json.loads((folder / "arguments.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        raise ValueError(f"resume: no training was begun in {folder}") from None
-    return checked(values, Args, f"{folder}/arguments.json")
+    file = folder / "arguments.json"
+    if not file.is_file():
+        raise ValueError(f"resume: no training was begun in {folder.parent}")
+    return from_file(str(file), Args)
 
 
 # --- training -------------------------------------------------------------------------------------
@@ -161,7 +169,7 @@ def make_env(args: Args) -> gym.Env[Any, Any]:
     if args.system:
         kwargs["system"] = args.system
     env = Monitor(gym.make(args.env, **kwargs))
-    return gym.wrappers.TransformReward(env, lambda reward: reward * args.reward_scale)
+    return gym.wrappers.TransformReward(env, lambda reward: float(reward) * args.reward_scale)
 
 
 def make_model(args: Args, vec: Any) -> Any:
@@ -171,7 +179,7 @@ def make_model(args: Args, vec: Any) -> Any:
     from lbgym.sb3 import TablePolicy, table_policy_kwargs
 
     rate = Linear(args.learning_rate)
-    saved = args.folder / "checkpoint.zip"
+    saved = args.notes / "checkpoint.zip"
     if saved.is_file():
         model = PPO.load(saved, vec, "cpu", custom_objects={"learning_rate": rate})
         model.set_random_seed(args.seed + model.num_timesteps)
@@ -191,7 +199,7 @@ def make_model(args: Args, vec: Any) -> Any:
         policy_kwargs=table_policy_kwargs(vec, width=args.width)
         if table
         else {"net_arch": [args.width, args.width]},
-        tensorboard_log=str(args.folder / "tensorboard"),
+        tensorboard_log=str(args.notes / "tensorboard"),
         seed=args.seed,
         device="cpu",
     )
@@ -203,17 +211,18 @@ def train(args: Args, command: str = "") -> None:
     from stable_baselines3.common.vec_env import DummyVecEnv
 
     from lbgym.sb3 import save_agent
+    from training.evaluation import write
     from training.watch import Watch
 
     torch.set_num_threads(args.threads)
-    args.folder.mkdir(parents=True, exist_ok=True)
-    _write(args.folder / "arguments.json", asdict(args))
+    args.notes.mkdir(parents=True, exist_ok=True)
+    write(args.notes / "arguments.json", asdict(args))
     vec = DummyVecEnv([lambda: make_env(args)] * args.n_envs)
     model = make_model(args, vec)
     done = model.num_timesteps
     if done < args.timesteps:
         watch = Watch(
-            args.folder / "checkpoint.zip", args.checkpoint, args.timesteps, args.reward_scale
+            args.notes / "checkpoint.zip", args.checkpoint, args.timesteps, args.reward_scale
         )
         try:
             model.learn(args.timesteps - done, watch, reset_num_timesteps=not done)
@@ -231,80 +240,32 @@ def train(args: Args, command: str = "") -> None:
     vec.close()
 
 
-def _write(path: Path, data: Any) -> None:
-    path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+def evaluate(args: Args) -> str:
+    """Settle how the model acts, compare it, and return what is to be printed."""
+    from training import evaluation
 
-
-# --- evaluation -----------------------------------------------------------------------------------
-def _run(args: Args, policy: Any, jobs: int, seed: int) -> Any:
-    """A simulation with progress, of the system as it was in training."""
-    from lbgym.sb3 import read_settings
-
-    trained_in = read_settings(args.folder, args.agent)["environment"]
-    label = policy if isinstance(policy, str) else policy.label
-    with tqdm(total=jobs * args.replications, unit=" jobs", unit_scale=True, desc=label) as bar:
-        return simulate(
-            trained_in["system"],
-            policy,
-            jobs=jobs,
-            replications=args.replications,
-            seed=seed,
-            loss_charge=trained_in.get("loss_charge"),
-            move_cost=trained_in.get("move_cost", 0.0),
-            progress=lambda done, _: bar.update(done - bar.n),
-        )
-
-
-def choose_how_to_act(args: Args) -> dict[str, float]:
-    """Take the likeliest action, or draw it? The agent does what costs less, from now on."""
-    from lbgym.sb3 import load_agent, read_settings, write_settings
-
-    costs = {}
-    for deterministic in (True, False):
-        agent = load_agent(args.folder)
-        agent.deterministic = deterministic
-        agent.label = "likeliest action" if deterministic else "drawn action"
-        costs[deterministic] = float(_run(args, agent, args.evaluate // 2, CHOICE_SEED).cost)
-    settings = read_settings(args.folder, args.agent)
-    settings["deterministic"] = costs[True] <= costs[False]
-    write_settings(args.folder, settings)
-    return {"likeliest": costs[True], "drawn": costs[False]}
-
-
-def evaluate(args: Args) -> list[str]:
-    """Cost beside other policies' on common random numbers; the lines to print."""
-    from lbgym.report import show, show_difference
-
-    acts = choose_how_to_act(args)
-    agent = _run(args, args.agent, args.evaluate, SEED)
-    lines = [
-        f"cost per arrival on {agent.system.name or agent.system.describe()} (95 %, "
-        f"{args.replications} x {args.evaluate:,} jobs, loss charge {agent.loss_charge:g})",
-        f"  {show(agent.cost):16} {args.agent} ({min(acts, key=lambda k: acts[k])} action)",
-    ]
-    data = {"acts": acts, args.agent: agent.to_dict()}
-    for policy in args.against:
-        other = _run(args, policy, args.evaluate, SEED)
-        difference = paired_difference(agent, other)
-        lines.append(f"  {show(other.cost):16} {policy}; model's minus it {show_difference(difference)}")
-        data[policy] = {**other.to_dict(), "difference": vars(difference)}
-    _write(args.folder / "evaluation.json", data)
-    return lines
+    ways = evaluation.choose_how_to_act(args.folder, args.evaluate // 2, args.replications)
+    found = evaluation.evaluate(args.folder, args.against, args.evaluate, args.replications)
+    evaluation.write(args.notes / "evaluation.json", found.to_dict())
+    costs = ", ".join(f"{way} {cost:.4g}" for way, cost in ways.items())
+    return f"{found}\naction of the model, cost on other random numbers: {costs}"
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """The command; 0 if all went well, 2 for bad arguments, 130 after Ctrl-C."""
+    args = None
     try:
-        args, _ = from_words(words)
+        args = from_words(words)
         train(args, shlex.join(["python", "-m", "training.ppo", *(words or sys.argv[1:])]))
         if args.evaluate:
-            print("\n".join(evaluate(args)))
+            print(evaluate(args))
         print(f"saved: {args.agent}")
     except (ValueError, ImportError, OSError) as error:
-        print(f"training.ppo: {error}", file=sys.stderr)
+        print(f"training.ppo: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"\ninterrupted; go on: --name {args.name} --out {args.out} --resume", file=sys.stderr)
+        goes_on = f"; goes on with --out {args.out} --name {args.name} --resume" if args else ""
+        print(f"training.ppo: interrupted{goes_on}", file=sys.stderr)
         return 130
     return 0
 

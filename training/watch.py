@@ -1,5 +1,6 @@
 """What happens beside a training: progress, checkpoints, the mean cost."""
 
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,13 @@ class Watch(BaseCallback):
         self.saved_at = before
         self.begun = time.perf_counter() - getattr(self.model, "seconds", 0.0)
         self.bar: Any = tqdm(
-            total=self.total, initial=before, unit=" decisions", unit_scale=True, desc="PPO"
+            desc="train",
+            total=self.total,
+            initial=before,
+            unit=" decisions",
+            unit_scale=True,
+            mininterval=0.2 if sys.stderr.isatty() else 10.0,
+            dynamic_ncols=True,
         )
 
     def _on_step(self) -> bool:
@@ -45,7 +52,7 @@ class Watch(BaseCallback):
     def _on_rollout_end(self) -> None:
         mean = self.paid / self.steps / self.scale
         self.logger.record("rollout/reward_per_decision", mean)
-        self.bar.set_postfix_str(f"reward per decision {mean:.3f}")
+        self.bar.set_postfix_str(f"reward {mean:.3f}", refresh=False)
         self.paid, self.steps = 0.0, 0
 
     def _on_rollout_start(self) -> None:

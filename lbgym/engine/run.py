@@ -4,7 +4,7 @@ from numba import types
 
 from .access import entry, rule_type, world
 from .events import advance, apply, begin, fill
-from .layout import ARRIVAL, DECIDE, DONE, PAUSE
+from .layout import ARRIVAL, DECIDE, DONE, NOTHING, PAUSE
 
 _EVENTS_PER_CALL = 4_000_000
 
@@ -41,18 +41,22 @@ def ask(address, rule):
 
 @entry(types.int64(types.int64, rule_type, rule_type, types.int64))
 def run_until(address, place_rule, move_rule, arrivals):
-    """Advance, decide and apply until so many jobs have arrived.
+    """Advance, decide and apply until so many jobs have been placed or lost.
 
-    DONE, GROW, INVALID or PAUSE; call again to go on. A decision that is made but cannot be
-    carried out for want of room is kept (`w.chosen`) and not made twice.
+    DONE, GROW, INVALID or PAUSE; call again to go on. A run rests at its next decision, as an
+    environment does. A decision that is made but cannot be carried out for want of room is kept
+    (`w.chosen`) and not made twice.
     """
     w = world(address)
     last_event = w.events + _EVENTS_PER_CALL
-    while w.arrivals < arrivals:
-        if not w.chosen:
+    while True:
+        if w.kind == NOTHING:
             status = advance(w)
             if status != DECIDE:
                 return status
+        if w.arrivals >= arrivals:
+            return DONE
+        if not w.chosen:
             if w.kind == ARRIVAL:
                 w.action = place_rule(w)
             else:
@@ -64,4 +68,3 @@ def run_until(address, place_rule, move_rule, arrivals):
         w.chosen = 0
         if w.events > last_event:
             return PAUSE
-    return DONE

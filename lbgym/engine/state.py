@@ -89,7 +89,7 @@ class State:
         made("pools", pools)
         made("routers", routers)["weight_to"] = np.cumsum(system.router_weights)
         made("lists", routers * pools if messages else 0)
-        made("jobs", 64 + 2 * n if n < 100_000 else n + n // 2)
+        made("jobs", min(64 + 2 * n if n < 100_000 else n + n // 2, max_jobs))
         made("tails", 0)
         made("order", n if w["sorted_on"] else 0)
         for name in ("since", "sent_at", "sent_since"):

@@ -21,7 +21,9 @@ class TimeDiscount(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorA
         if isinstance(scale, bool) or not isinstance(scale, int | float) or not scale > 0:
             raise ValueError(f"scale: must be a positive number, got {scale!r}")
         if "dt" not in getattr(env.unwrapped, "info_keys", ()):
-            raise ValueError("TimeDiscount: needs the elapsed time; make the environment with info=['dt']")
+            raise ValueError(
+                "TimeDiscount: needs the elapsed time; make the environment with info=['dt']"
+            )
         self.scale = float(scale)
 
     def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:

@@ -14,19 +14,47 @@ from numba import types
 from numpy.typing import NDArray
 
 from lbgym.engine import layout
-from lbgym.engine.access import candidate_of, entry, entry_of, held, inner, message_list, pool
-from lbgym.engine.access import record_reader, server, world
+from lbgym.engine.access import (
+    candidate_of,
+    entry,
+    entry_of,
+    held,
+    inner,
+    message_list,
+    pool,
+    record_reader,
+    server,
+    world,
+)
 from lbgym.engine.events import advance, apply
-from lbgym.engine.layout import ARRIVAL, DECIDE, GROW, INVALID, NETWORK, NOTHING, PAUSE, POLICY
-from lbgym.engine.layout import RESAMPLE
+from lbgym.engine.layout import (
+    ARRIVAL,
+    DECIDE,
+    GROW,
+    INVALID,
+    NETWORK,
+    NOTHING,
+    PAUSE,
+    POLICY,
+    RESAMPLE,
+)
 from lbgym.engine.random import below
 from lbgym.engine.state import Overload, State
 from lbgym.suggest import unknown
 from lbgym.system import System, as_system
 
 from . import rendering
-from .observation import CANDIDATES, POOLS, SERVERS, Observation, count_asked, describe_columns
-from .observation import observe, view_at, with_count
+from .observation import (
+    CANDIDATES,
+    POOLS,
+    SERVERS,
+    Observation,
+    count_asked,
+    describe_columns,
+    observe,
+    view_at,
+    with_count,
+)
 from .reward import TOTALS, finite, note, prices, prices_at, totals_at
 from .reward import reward as reward_since
 
@@ -37,7 +65,7 @@ DEFAULT_ARRIVALS = 2000
 _NEVER = 1 << 62
 _BLOCK_BYTES, _BLOCK_ROWS = 1 << 16, 256  # observations are cut from blocks of fresh memory
 
-# --- compiled: one step -----------------------------------------------------------------------------
+# --- compiled: one step ---------------------------------------------------------------------------
 DESK = np.dtype(
     [
         ("at_world", "i8"),
@@ -174,7 +202,7 @@ def fill_mask(address, mask):
         mask[action] = _allowed(w, desk, action)
 
 
-# --- the environment ----------------------------------------------------------------------------------
+# --- the environment ------------------------------------------------------------------------------
 class DispatchEnv(gym.Env[Obs, np.int64]):
     """Jobs arrive at routers, which must send each to one of several servers at once.
 
@@ -248,7 +276,6 @@ class DispatchEnv(gym.Env[Obs, np.int64]):
 
     metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012 (Gymnasium's own form)
     action_space: spaces.Discrete
-    observation_space: spaces.Box
 
     def __init__(
         self,
@@ -280,7 +307,7 @@ class DispatchEnv(gym.Env[Obs, np.int64]):
         self.info_keys = _info(info)
         self.render_mode = _render_mode(render_mode, self.metadata["render_modes"])
         self.max_jobs = _whole("max_jobs", max_jobs, 1)
-        self._start = start if isinstance(start, str) else np.array(start)
+        self._start = _start(start)
         self._prices = prices(self.system, reward, loss_charge, move_cost, baseline)
         self._check_lossless(lossless)
         self._totals = np.zeros(1, TOTALS)
@@ -369,7 +396,7 @@ class DispatchEnv(gym.Env[Obs, np.int64]):
         for key, value in (options or {}).items():
             if key != "queue_lengths":
                 raise ValueError(f"options: {unknown('key', key, ('queue_lengths',))}")
-            start = np.array(value)
+            start = _start(value)
         self._state.seed(self.np_random)
         self._state.begin(start)
         self._status, self._last_action = "running", None
@@ -399,7 +426,7 @@ class DispatchEnv(gym.Env[Obs, np.int64]):
         info = {"dt": dt} if self._only_dt else self._information(dt)
         return rows.pop(), reward, False, truncated, info
 
-    def render(self) -> str | None:  # type: ignore[override]
+    def render(self) -> str | None:
         """A picture in text of the queues and of what is to be decided."""
         if self.render_mode is None:
             gym.logger.warn("render needs render_mode='ansi', given to the constructor or gym.make")
@@ -522,7 +549,7 @@ if DispatchEnv.__doc__:  # python -OO has none
     DispatchEnv.__doc__ = DispatchEnv.__doc__.replace("{columns}", describe_columns())
 
 
-# --- reading the arguments ------------------------------------------------------------------------------
+# --- reading the arguments ------------------------------------------------------------------------
 def _action(action: Any, system: System) -> tuple[str, int]:
     """What actions name, and how many servers are sampled for them."""
     if action is None or action == "server":
@@ -557,6 +584,11 @@ def _info(info: Any) -> tuple[str, ...]:
         if key not in INFO:
             raise ValueError(f"info: {unknown('key', key, INFO)}")
     return tuple(info)
+
+
+def _start(start: Any) -> Any:
+    """A word, or queue lengths as a list; the engine checks both."""
+    return start if isinstance(start, str) else np.asarray(start).tolist()
 
 
 def _render_mode(mode: Any, modes: Sequence[str]) -> str | None:

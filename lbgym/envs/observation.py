@@ -19,15 +19,29 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from lbgym.engine.access import candidate_of, doubles, entry_of, floats, held, inner, integers
-from lbgym.engine.access import message_list, pool, record_reader, sent_at, sent_since, server, since
+from lbgym.engine.access import (
+    candidate_of,
+    doubles,
+    entry_of,
+    floats,
+    held,
+    inner,
+    integers,
+    message_list,
+    pool,
+    record_reader,
+    sent_at,
+    sent_since,
+    server,
+    since,
+)
 from lbgym.engine.layout import ARRIVAL, RESAMPLE
 from lbgym.engine.messages import entry_at
 from lbgym.engine.state import State
 from lbgym.suggest import unknown
 from lbgym.system import System
 
-# --- what there is ------------------------------------------------------------------------------
+# --- what there is --------------------------------------------------------------------------------
 (
     MESSAGE,
     MESSAGE_ORDER,
@@ -127,8 +141,8 @@ _ALL = (
     Column(
         "queue_probed",
         QUEUE_PROBED,
-        "as queue, but only of sampled servers (2 messages each), else 0; at a resampling of source "
-        "and target",
+        "as queue, but only of sampled servers (2 messages each), else 0; at a resampling of "
+        "source and target",
         averaged=False,
     ),
     Column(
@@ -375,16 +389,16 @@ def observe(w, view, address):
     """Write the observation of the pending decision to an address."""
     codes = integers(view.at_codes)
     for c in range(view.columns):
-        p = floats(address + 4 * view.rows * c)
-        if view.rows_are == SERVERS:
-            _fill(w, view, codes[c], p)
-        elif view.rows_are == CANDIDATES:
+        place = address + 4 * view.rows * c
+        p = floats(place)
+        if view.rows_are == CANDIDATES:
             for k in range(view.rows):
                 p[k] = _cell(w, view, codes[c], candidate_of(w, k).server, k)
-        else:
-            table = floats(view.at_table)
+        else:  # compiled code that appears once compiles in half the time
+            table = floats(place if view.rows_are == SERVERS else view.at_table)
             _fill(w, view, codes[c], table)
-            _average(w, table, p)
+            if view.rows_are == POOLS:
+                _average(w, table, p)
     p = floats(address + 4 * view.rows * view.columns)
     for c in range(view.contexts):
         code = codes[view.columns + c]
@@ -405,7 +419,7 @@ def count_asked(w, view):
         w.probes += view.asks_all * w.n_servers + view.asks_sampled * w.samples
 
 
-# --- the same as data ------------------------------------------------------------------------------
+# --- the same as data -----------------------------------------------------------------------------
 class Observation:
     """Which columns an environment shows, and how they lie in its observations.
 
@@ -462,9 +476,11 @@ class Observation:
         if not names:
             raise ValueError("observe: must name at least one column")
         if "queue_probed" in names and not (self.samples or self.system.migrates):
-            raise ValueError("observe: 'queue_probed' needs sampled servers; show 'candidate(d)' too")
+            raise ValueError(
+                "observe: 'queue_probed' needs sampled servers; show 'candidate(d)' too"
+            )
 
-    def _space(self) -> spaces.Box:
+    def _space(self) -> Any:
         names = (*self.columns, *self.context)
         # At least 1: a column of one possible value is allowed, a Box of one value draws a warning.
         high = [max(1.0, COLUMNS[c].high(self.system, self.samples)) for c in names]
@@ -473,7 +489,9 @@ class Observation:
         ]
         counts = [self.rows] * len(self.columns) + [1] * len(self.context)
         return spaces.Box(
-            np.repeat(np.float32(lows), counts), np.repeat(np.float32(high), counts), dtype=np.float32
+            np.repeat(np.asarray(lows, np.float32), counts),
+            np.repeat(np.asarray(high, np.float32), counts),
+            dtype=np.float32,
         )
 
     def place(self, name: str) -> int:

@@ -12,8 +12,8 @@ _WIDEST_BAR, _MOST_SERVERS, _MOST_ROUTERS = 40, 50, 12
 def picture(system: System, state: State, last_action: int | None) -> str:
     """Queues as bars, pool by pool, with messages, the clock and what is to be decided.
 
-    ``#`` is a job in service, ``=`` one that waits; ``*`` marks the servers whose message the acting
-    router holds. Of a large pool the first servers are drawn.
+    ``#`` is a job in service, ``=`` one that waits; ``*`` marks the servers whose message the
+    acting router holds. Of a large pool the first servers are drawn.
     """
     w = state.world[0]
     lines = [
@@ -45,7 +45,7 @@ def _pool(system: System, state: State, k: int) -> list[str]:
             busy = length
         bar = ("#" * busy + "=" * (length - busy))[:_WIDEST_BAR]
         mark = "*" if i in held else " "
-        lines.append(f"  {i:>{digits}}{mark}|{bar} {length}" if length else f"  {i:>{digits}}{mark}|")
+        lines.append(f"  {i:>{digits}}{mark}|{bar} {length}".replace("| 0", "|"))
     if shown < spec.servers:
         lines.append(f"  ... and {spec.servers - shown} more servers")
     return lines

@@ -82,7 +82,7 @@ def reward(w, prices, totals):
     return prices.baseline * (w.clock - totals.clock) - cost
 
 
-# --- from arguments ---------------------------------------------------------------------------------
+# --- from arguments -------------------------------------------------------------------------------
 def prices(
     system: System,
     reward: str | Mapping[str, Any] | None,
@@ -103,7 +103,9 @@ def prices(
         raise ValueError(f"reward: {unknown('form', base, BASES)}")
     if base == "response" and (system.migrates or shares):
         why = "jobs migrate" if system.migrates else "servers share their speed (ps)"
-        raise ValueError(f"reward: 'response' needs jobs that stay and fcfs, here {why}; use 'holding'")
+        raise ValueError(
+            f"reward: 'response' needs jobs that stay and fcfs, here {why}; use 'holding'"
+        )
     charge = system.default_loss_charge if loss_charge is None else loss_charge
     record = np.zeros(1, PRICES)
     row = record[0]

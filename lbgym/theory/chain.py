@@ -1,18 +1,19 @@
-"""Finite Markov chains in continuous time: found state by state, solved by sparse elimination.
+"""Finite Markov chains in continuous time: found layer by layer, solved as sparse equations.
 
 A *model* says what its states are and where they lead (`Model`); `explore` finds every state that
 can be reached and the rates between them; `stationary` solves for the long-run distribution.
 Nothing here knows what the states mean.
 
 All states of a step are handled at once, as rows of an integer array, so that the work per state is
-that of NumPy (about 2 us a transition) and not of the interpreter. Memory: about 100 bytes a
-transition while exploring, and the factors of the elimination, which fill in: in two dimensions
-some 60 numbers a state, in three 100 to 300, in four 1,000 and more.
+that of NumPy (2 to 5 us a transition) and not of the interpreter. Memory: about 100 bytes a
+transition while exploring, then the factors, which fill in: per state some 60 numbers in two
+dimensions, 100 to 600 beyond; at most 300 MB up to `ELIMINATED` states, and some 70 numbers a state
+for the incomplete factors of larger systems.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -23,6 +24,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Booleans = NDArray[np.bool_]
 
+ELIMINATED = 25_000  # states of the largest system solved without iterating
 RESIDUAL = 1e-10  # largest imbalance of a state that passes, over the fastest rate
 
 
@@ -194,37 +196,72 @@ def generator(rates: Any) -> Any:
     return (rates - diags_array(np.asarray(rates.sum(axis=1)).ravel())).tocsr()
 
 
-def factorise(matrix: Any) -> Any:
-    """Sparse factors of a diagonally dominant matrix: no pivoting, symmetric ordering."""
-    from scipy.sparse import csc_matrix
-    from scipy.sparse.linalg import splu
+def solver(matrix: Any) -> Callable[[Floats], Floats]:
+    """A function that solves a diagonally dominant system of equations.
 
-    return splu(
-        csc_matrix(matrix),
-        permc_spec="MMD_AT_PLUS_A",
-        diag_pivot_thresh=0.0,
-        options={"SymmetricMode": True},
-    )
+    Small systems by sparse elimination: no pivoting, symmetric ordering. Large ones by GMRES,
+    preconditioned by an incomplete elimination that keeps one number in ten; should it not
+    converge, by elimination after all.
+    """
+    from scipy.sparse import csc_matrix
+
+    matrix = csc_matrix(matrix)
+    if matrix.shape[0] <= ELIMINATED:
+        return _refined(matrix, _factors(matrix, None).solve)
+    approximate = _factors(matrix, 1e-3).solve
+
+    def solve(right: Floats) -> Floats:
+        x = _gmres(matrix, approximate, right)
+        return _factors(matrix, None).solve(right) if x is None else x
+
+    return _refined(matrix, solve)
+
+
+def _factors(matrix: Any, drop: float | None) -> Any:
+    from scipy.sparse.linalg import spilu, splu
+
+    how = {
+        "permc_spec": "MMD_AT_PLUS_A",
+        "diag_pivot_thresh": 0.0,
+        "options": {"SymmetricMode": True},
+    }
+    return splu(matrix, **how) if drop is None else spilu(matrix, drop_tol=drop, **how)
+
+
+def _gmres(matrix: Any, approximate: Callable[[Floats], Floats], right: Floats) -> Floats | None:
+    """The solution to a relative residual of 1e-12; None if that takes too long."""
+    from scipy.sparse.linalg import LinearOperator, gmres
+
+    inverse = LinearOperator(matrix.shape, matvec=approximate)
+    x, failed = gmres(matrix, right, M=inverse, rtol=1e-12, atol=0.0, restart=60, maxiter=4)
+    return None if failed else np.asarray(x, dtype=np.float64)
+
+
+def _refined(matrix: Any, solve: Callable[[Floats], Floats]) -> Callable[[Floats], Floats]:
+    """The same with one step of iterative refinement."""
+
+    def twice(right: Floats) -> Floats:
+        x = solve(right)
+        left = right - matrix @ x
+        return x + solve(left) if np.abs(left).max() > 1e-15 * np.abs(right).max() else x
+
+    return twice
 
 
 def stationary(chain: Chain) -> tuple[Floats, float]:
     """The long-run distribution and its residual max |pi Q| / max rate.
 
-    Elimination with the first state's probability fixed, and one step of refinement. Raises
-    ArithmeticError if the residual is not small.
+    The first state's probability is fixed and the rest solved for. Raises ArithmeticError if the
+    residual is not small.
     """
     m = chain.size
     if m == 1:
         return np.ones(1), 0.0
     flow = generator(chain.rates).T.tocsc()
     others = np.delete(np.arange(m), chain.first)
-    inner = flow[others][:, others]
     into = -np.asarray(flow[others][:, [chain.first]].todense()).ravel()
-    factors = factorise(inner)
-    x = factors.solve(into)
-    x += factors.solve(into - inner @ x)
     pi = np.ones(m)
-    pi[others] = np.maximum(x, 0.0)
+    pi[others] = np.maximum(solver(flow[others][:, others])(into), 0.0)
     pi /= pi.sum()
     residual = float(np.abs(flow @ pi).max() / np.abs(flow.diagonal()).max())
     if not residual < RESIDUAL:
@@ -232,21 +269,21 @@ def stationary(chain: Chain) -> tuple[Floats, float]:
     return pi, residual
 
 
-def relative_values(chain_rates: Any, cost: Floats, first: int) -> tuple[float, Floats]:
+def relative_values(rates: Any, cost: Floats, first: int) -> tuple[float, Floats]:
     """Mean cost g per unit time and relative values h: cost - g + Q h = 0, h[first] = 0.
 
-    Poisson's equation; one elimination of the transposed system (h at `first` is replaced by g).
+    Poisson's equation (Puterman 1994, section 8.2.3).
     """
     m = len(cost)
     if m == 1:
         return float(cost[0]), np.zeros(1)
-    q = generator(chain_rates).tocsc()
+    q = generator(rates).tocsc()
     others = np.delete(np.arange(m), first)
-    factors = factorise(q[others][:, others])
-    h, ones = np.zeros(m), np.zeros(m)
-    h[others] = factors.solve(-cost[others])  # as if g were 0
-    ones[others] = factors.solve(np.ones(m - 1))  # and what each unit of g adds
+    solve = solver(q[others][:, others])
+    h, each = np.zeros(m), np.zeros(m)
+    h[others] = solve(-cost[others])  # as if g were 0
+    each[others] = solve(np.ones(m - 1))  # and what each unit of g adds
     row = q[[first]]
-    gain = float((cost[first] + (row @ h)[0]) / (1.0 - (row @ ones)[0]))
-    h += gain * ones
+    gain = float((cost[first] + (row @ h)[0]) / (1.0 - (row @ each)[0]))
+    h += gain * each
     return gain, h
