@@ -45,13 +45,16 @@ rule_type = types.FunctionType(rule_signature)
 def _source_hash() -> str:
     """A hash of every file that holds compiled code: those that import this module, and these."""
     package = Path(__file__).resolve().parent.parent
-    digest = hashlib.sha256(f"{numba.__version__} {CHECKED}".encode())
+    digest = hashlib.sha256(f"{numba.__version__} {CHECKED} {WORLD} {RECORDS}".encode())
     for path in sorted(package.rglob("*.py")):
         source = path.read_bytes()
         if path.parent.name == "engine" or b"engine.access" in source:
             digest.update(path.relative_to(package).as_posix().encode())
             digest.update(source)
     return digest.hexdigest()[:16]
+
+
+_HASH = _source_hash()  # now, not at first use: the files may change while a process runs
 
 
 def _writable(folder: Path) -> bool:
@@ -68,7 +71,7 @@ def _cache_folder() -> Path:
     roots = [Path(home) / "lbgym" for home in homes if home]
     with contextlib.suppress(RuntimeError):  # no home folder
         roots.append(Path.home() / ".cache" / "lbgym")
-    name = _source_hash()
+    name = _HASH
     for root in roots:
         if _writable(root / name):
             return root / name

@@ -136,8 +136,13 @@ def ring(w):
                 w.source = order(w, this.first + left).server
                 w.height = k - 1
                 w.target = target
+                if target == w.source:
+                    return False
                 there = server(w, target)
-                return target != w.source and there.length < pool(w, there.pool).limit
+                if there.length < pool(w, there.pool).limit:
+                    return True
+                w.probes += w.ring_asks  # it is full: asked in vain
+                return False
             left -= count
     return False
 

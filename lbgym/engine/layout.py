@@ -151,6 +151,7 @@ SCALARS: list[tuple[str, str, str]] = [
     ("memory_on", "i8", "1: routers remember messages and sendings"),
     ("samples", "i8", "servers sampled for each job (0: none)"),
     ("replace", "i8", "1: sampled with replacement"),
+    ("ring_asks", "i8", "1: a resampling job asks the server it draws"),
     ("router_samples", "i8", "routers an idle server samples to send to the poorest (JIQ-SQ)"),
     # time
     ("clock", "f8", "now"),

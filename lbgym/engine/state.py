@@ -45,6 +45,8 @@ class State:
         Routers remember messages and sendings (only observations need it).
     samples : int
         Servers sampled for each arriving job.
+    ring_asks : bool
+        A resampling job asks the server it draws (two messages, also if that server is full).
     router_samples : int
         Routers an idle server samples before it sends its message (JIQ-SQ).
     params, scratch
@@ -61,6 +63,7 @@ class State:
         ordered: bool = False,
         memory: bool = False,
         samples: int = 0,
+        ring_asks: bool = False,
         router_samples: int = 1,
         params: Sequence[float] = (),
         scratch: int = 0,
@@ -81,7 +84,7 @@ class State:
         w["sorted_on"] = ordered or system.migration_rate > 0
         w["memory_on"] = memory
         w["samples"], w["replace"] = samples, system.replace
-        w["router_samples"] = router_samples
+        w["ring_asks"], w["router_samples"] = ring_asks, router_samples
         w["n_params"], w["n_scratch"] = len(params), scratch
 
         made = self._make

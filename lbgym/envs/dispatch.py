@@ -328,6 +328,7 @@ class DispatchEnv(gym.Env[Obs, np.int64]):
             memory=shown.memory,
             ordered=shown.ordered,
             samples=shown.samples,
+            ring_asks="queue_probed" in shown.columns,
             router_samples=self.router_samples,
             max_jobs=self.max_jobs,
         )

@@ -70,6 +70,7 @@ def build_local_search(system: System, *, rule: str = "strict", place: object = 
     columns = (*(placement.columns or ()), "kind", "source", "target", *looks)
     return placement.but(
         move=_RULES[rule],
+        ring_asks=rule != "oblivious",
         information=f"{placement.information}{asks}",
         columns=tuple(dict.fromkeys(columns)),
     )

@@ -44,6 +44,7 @@ class Parts:
     messages: bool = False
     ordered: bool = False
     samples: int = 0
+    ring_asks: bool = False
     router_samples: int = 1
     information: str | None = None
     columns: tuple[str, ...] | None = None
@@ -91,6 +92,7 @@ class Policy:
             messages=parts.messages,
             ordered=parts.ordered,
             samples=parts.samples,
+            ring_asks=parts.ring_asks,
             router_samples=parts.router_samples,
             params=parts.params,
             scratch=parts.scratch,

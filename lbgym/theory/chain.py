@@ -251,22 +251,34 @@ def _refined(matrix: Any, solve: Callable[[Floats], Floats]) -> Callable[[Floats
 def stationary(chain: Chain) -> tuple[Floats, float]:
     """The long-run distribution and its residual max |pi Q| / max rate.
 
-    The first state's probability is fixed and the rest solved for. Raises ArithmeticError if the
+    One state's probability is fixed and the rest solved for: the first state, or others if that one
+    proves too rare for that (in an overloaded system the last). Raises ArithmeticError if the
     residual is not small.
     """
-    m = chain.size
-    if m == 1:
+    if chain.size == 1:
         return np.ones(1), 0.0
     flow = generator(chain.rates).T.tocsc()
-    others = np.delete(np.arange(m), chain.first)
-    into = -np.asarray(flow[others][:, [chain.first]].todense()).ravel()
-    pi = np.ones(m)
+    residual = np.inf
+    for fixed in (chain.first, chain.size - 1, chain.size // 2):
+        try:
+            pi = _given_one(flow, fixed)
+        except RuntimeError:  # singular as far as floats can tell
+            continue
+        residual = float(np.abs(flow @ pi).max() / np.abs(flow.diagonal()).max())
+        if residual < RESIDUAL:
+            return pi, residual
+    raise ArithmeticError(
+        f"the chain of {chain.size:,} states has no accurate solution: {residual:.1e}"
+    )
+
+
+def _given_one(flow: Any, fixed: int) -> Floats:
+    """The distribution, in proportion to the probability of one state; flow is Q transposed."""
+    others = np.delete(np.arange(flow.shape[0]), fixed)
+    into = -np.asarray(flow[others][:, [fixed]].todense()).ravel()
+    pi = np.ones(flow.shape[0])
     pi[others] = np.maximum(solver(flow[others][:, others])(into), 0.0)
-    pi /= pi.sum()
-    residual = float(np.abs(flow @ pi).max() / np.abs(flow.diagonal()).max())
-    if not residual < RESIDUAL:
-        raise ArithmeticError(f"the chain of {m:,} states has no accurate solution: {residual:.1e}")
-    return pi, residual
+    return pi / pi.sum()
 
 
 def relative_values(rates: Any, cost: Floats, first: int) -> tuple[float, Floats]:

@@ -120,12 +120,12 @@ class DispatchModel:
         q[:, self.live] = states // self.codes.number
         return q
 
-    def held(self, states: Integers, router: int) -> Booleans | None:
-        """(m, servers) whose messages a router holds."""
+    def held(self, states: Integers, router: Integers) -> Booleans | None:
+        """(m, servers) whose messages a router holds; router: (m,)."""
         if not self.plan.messages:
             return None
         held = np.zeros((len(states), self.system.servers), dtype=bool)
-        held[:, self.live] = self.codes.holds[router][states % self.codes.number]
+        held[:, self.live] = self.codes.holds[router[:, None], states % self.codes.number]
         return held
 
     # --- the model ---
@@ -178,38 +178,38 @@ class DispatchModel:
     # --- arrivals ---
 
     def _arrivals(self, states: Integers) -> Iterator[Moves]:
-        q = self.queues(states)
-        weights = self.system.router_weights if self.plan.messages else (1.0,)
-        for router, weight in enumerate(weights):
-            shares, probes = self.plan.place.shares(q, self.held(states, router))
-            rate = shares * (weight * self.system.arrival_rate)
-            for i in np.flatnonzero(self.saturated):
-                rows = np.flatnonzero(rate[:, i])
-                counts = {f"joined {i}": 1.0, "waits": 1.0, "probes": probes[rows]}
-                yield Moves(rows, rate[rows, i], None, counts)
-            for k, i in enumerate(self.live):
-                rows = np.flatnonzero(rate[:, i])
-                yield self._join(states, rows, k, router, rate[rows, i], probes[rows])
+        weights = np.array(self.system.router_weights if self.plan.messages else (1.0,))
+        m, routers = len(states), len(weights)
+        at = np.repeat(np.arange(m), routers)  # each state once for each router
+        router = np.tile(np.arange(routers), m)
+        there = states[at]
+        shares, probes = self.plan.place.shares(self.queues(there), self.held(there, router))
+        rate = shares * (weights[router] * self.system.arrival_rate)[:, None]
+        for i in np.flatnonzero(self.saturated):
+            rows = np.flatnonzero(rate[:, i])
+            counts = {f"joined {i}": 1.0, "waits": 1.0, "probes": probes[rows]}
+            yield Moves(at[rows], rate[rows, i], None, counts)
+        for k, i in enumerate(self.live):
+            rows = np.flatnonzero(rate[:, i])
+            target, counts = self._join(there[rows], k, router[rows])
+            yield Moves(at[rows], rate[rows, i], target, {**counts, "probes": probes[rows]})
 
     def _join(
-        self, states: Integers, rows: Integers, k: int, router: int, rate: Floats, probes: Floats
-    ) -> Moves:
+        self, target: Integers, k: int, router: Integers
+    ) -> tuple[Integers, dict[str, Floats]]:
         """A job that a router sends to the k-th live server; its message of it is used up."""
         i = self.live[k]
-        q, code = np.divmod(states[rows, k], self.codes.number)
+        q, code = np.divmod(target[:, k], self.codes.number)
         if self.plan.messages:
-            code = self.codes.without[router][code]
+            code = self.codes.without[router, code]
         full = q >= self.limits[i]
         code, withdrawn = self._filled(q, code, full)
-        target = states[rows]
         target[:, k] = (q + ~full) * self.codes.number + code
-        counts = {
+        return target, {
             "blocked": full.astype(float),
             "waits": (~full & (q >= self.slots[i])).astype(float),
             "withdrawn": withdrawn.astype(float),
-            "probes": probes,
         }
-        return Moves(rows, rate, target, counts)
 
     def _filled(
         self, q: Integers, code: Integers, refused: Booleans
@@ -244,26 +244,27 @@ class DispatchModel:
         yield Moves(
             rows[quiet], rate[quiet], target[quiet], {n: c[quiet] for n, c in counts.items()}
         )
-        to = self._destinations(target[loud])
-        for router in range(self.codes.routers):
-            after = target[loud]
-            after[:, k] = self.codes.sent_to[router][after[:, k]]
-            looks = self.plan.router_samples if self.plan.router_samples > 1 else 0
-            sent = {n: c[loud] for n, c in counts.items()}
-            sent["sent"] = np.ones(len(loud))
-            sent["probes"] = sent.get("probes", np.zeros(len(loud))) + looks
-            yield Moves(rows[loud], rate[loud] * to[:, router], after, sent)
+        at, router, chance = self._destinations(target[loud])
+        after = target[loud][at]
+        after[:, k] = self.codes.sent_to[router, after[:, k]]
+        looks = self.plan.router_samples if self.plan.router_samples > 1 else 0
+        sent = {n: c[loud][at] for n, c in counts.items()}
+        sent |= {"sent": np.ones(len(at)), "probes": np.full(len(at), float(looks))}
+        yield Moves(rows[loud][at], rate[loud][at] * chance, after, sent)
 
-    def _destinations(self, states: Integers) -> Floats:
-        """(m, R) probability of the router that a new message goes to."""
-        routers = self.codes.routers
+    def _destinations(self, states: Integers) -> tuple[Integers, Integers, Floats]:
+        """Where a new message may go: row of the state, router, probability; each (m R,)."""
+        m, routers = len(states), self.codes.routers
+        at, router = np.repeat(np.arange(m), routers), np.tile(np.arange(routers), m)
         if self.plan.router_samples <= 1:
-            return np.full((len(states), routers), 1.0 / routers)
+            return at, router, np.full(m * routers, 1.0 / routers)
         holding = [self.codes.holds[r][states % self.codes.number].sum(1) for r in range(routers)]
         count = np.stack(holding, axis=1)
         before = (count[:, None, :] < count[:, :, None]).sum(axis=2)
         tied = (count[:, None, :] == count[:, :, None]).sum(axis=2)
-        return sampled_shares(before, tied, self.plan.router_samples, replace=False)
+        chance = sampled_shares(before, tied, self.plan.router_samples, replace=False).ravel()
+        possible = np.flatnonzero(chance)
+        return at[possible], router[possible], chance[possible]
 
     # --- migrations ---
 

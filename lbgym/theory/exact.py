@@ -15,7 +15,7 @@ Examples: 2 servers at load .9 take 3,000 states and .2 s; 24 servers with limit
 under PULL 20,475 states and 8 s; JSQ on 4 servers at load .9 20,000 states and 1.5 s.
 
 Queues without a limit are cut where the solution itself says that what lies beyond matters less
-than 1e-10: tails of the longest queue of each group, of the total and of the spread between servers
+than 1e-11: tails of the longest queue of each group, of the total and of the spread between servers
 are measured in a small box and extended. `truncation_error` is the difference of the mean number in
 system from that of a box 15 % smaller, so it is an upper estimate.
 """
@@ -38,10 +38,12 @@ from .rules import Plan, plan
 
 AFFORDABLE = {0: 250_000, 1: 250_000, 2: 250_000, 3: 90_000, 4: 40_000}
 AFFORDABLE_BEYOND = 25_000
-_BEYOND = 1e-10  # what lies beyond the cut may matter so much, relative to the mean
+_BEYOND = 1e-11  # what lies beyond the cut may matter so much, relative to the mean
 _SMALLER = 0.85  # the box that the truncation error is estimated with
 _FIRST_STATES = 4_000  # of the box in which tails are measured first
 _ROUNDS = 8
+OVERLOADED = 0.02  # of the time near the cut is more than a stable system spends there
+_LONG = 2_000  # jobs
 
 
 # --- solutions ------------------------------------------------------------------------------------
@@ -129,6 +131,17 @@ def _needed(value: Floats, pi: Floats, cut: float, beyond: float, scale: float) 
     return needed
 
 
+def crowded(solution: Solution) -> float:
+    """The largest probability that a queue without a limit is near its cut (beyond 80 %)."""
+    model, q = solution.model, solution.lengths
+    near = [
+        float(solution.pi[q[:, k] > 0.8 * model.caps[i]].sum())
+        for k, i in enumerate(model.live)
+        if math.isinf(model.limits[i])
+    ]
+    return max(near, default=0.0)
+
+
 def _next_cut(solution: Solution, cut: Cut, beyond: float) -> Cut:
     """The cut that the tails of a solution ask for."""
     model, pi = solution.model, solution.pi
@@ -171,17 +184,23 @@ def _shrunk(cut: Cut, by: float, system: System, groups: Sequence[Sequence[int]]
     return Cut(caps, total, cut.spread * by)
 
 
-def settle(system: System, build: Build, groups: Sequence[Sequence[int]], most: int) -> Solution:
-    """The solution in a box that is as large as matters, or as is affordable."""
-    return _settle(system, build, groups, most, _BEYOND)[0]
-
-
-def _settle(
-    system: System, build: Build, groups: Sequence[Sequence[int]], most: int, beyond: float
+def settle(
+    system: System,
+    build: Build,
+    groups: Sequence[Sequence[int]],
+    most: int,
+    beyond: float = _BEYOND,
+    patience: int = _LONG,
 ) -> tuple[Solution, Cut]:
+    """The solution in a box beyond which so little matters, or that is as large as affordable.
+
+    A queue often near its cut, with the cut beyond `patience`, is taken to have no end.
+    """
     cut = _first_cut(system, groups)
     solution = solve(build(cut), most)
     for _ in range(_ROUNDS):
+        if not solution.model.live or (max(cut.caps) > patience and crowded(solution) > 0.15):
+            break
         wanted = _next_cut(solution, cut, beyond)
         if _close(wanted, cut):
             break
@@ -370,7 +389,7 @@ def exact(
         solution, smaller = _solutions(system, the_plan, cap)
     except TooLarge as error:
         raise ValueError(_too_large(system, the_plan, error.states)) from None
-    _refuse_heavy_tail(solution, the_plan)
+    _refuse_crowded(solution)
     result = result_of(solution, loss_charge, move_cost)
     error = 0.0 if smaller is None else abs(smaller.jobs - solution.jobs)
     return replace(result, truncation_error=error, seconds=time.perf_counter() - begun)
@@ -389,7 +408,7 @@ def _solutions(
     if not any(_endless(system, groups)):
         return solve(build(Cut(tuple(_cap(system, g, 0) for g in groups))), most), None
     if cap is None:
-        solution, cut = _settle(system, build, groups, most, _BEYOND)
+        solution, cut = settle(system, build, groups, most)
     else:
         cut = _given_cut(system, groups, cap)
         solution = solve(build(cut), most)
@@ -448,16 +467,12 @@ def _refuse_unstable(system: System, policy: Any, the_plan: Plan) -> None:
             )
 
 
-def _refuse_heavy_tail(solution: Solution, the_plan: Plan) -> None:
+def _refuse_crowded(solution: Solution) -> None:
     """Refuse what a cut has made of a system whose backlog grows."""
-    model = solution.model
-    q = solution.lengths
-    for k, i in enumerate(model.live):
-        if math.isinf(model.limits[i]):
-            beyond = float(solution.pi[q[:, k] > 0.8 * model.caps[i]].sum())
-            if beyond > 0.02:
-                raise ValueError(
-                    f"exact: {the_plan.name} looks unstable, or too near it: server {i} holds "
-                    f"more than {0.8 * model.caps[i]:.0f} jobs with probability {beyond:.2g}; "
-                    "lower the load, set limits or a larger cap"
-                )
+    chance = crowded(solution)
+    if chance > OVERLOADED:
+        raise ValueError(
+            f"exact: {solution.model.plan.name} looks unstable, or too near it: a queue comes "
+            f"within 20 % of its cut at {max(solution.model.cut.caps):,} jobs with probability "
+            f"{chance:.2g}; lower the load, set limits or give a larger cap"
+        )

@@ -1,3 +1,246 @@
-"""stub"""
-def growth_of(system, plan):
+"""`critical_load`: up to which load a policy keeps a system stable; `growth`: how fast it fails.
+
+A system without limits fails along a *direction*: some servers (U) hold endlessly many jobs while
+the others go on as a stable system of their own, in which U always serves and never asks for work.
+It is unstable when the servers of U then get more than they serve. So
+
+- random, weighted, static: U is one server: arrival_rate p_i >= speed_i;
+- JSQ(d), SED(d): U is hit only when all d samples fall into it, so U are the k slowest:
+  rho* = min_k (mu_1 + .. + mu_k) / (P(all d in U) sum mu) (MODELS section 2; Luo and Zubeldia,
+  arXiv 2510.14284); with all servers looked at it is 1;
+- local search: 1, for any rate of resampling (Ganesh et al. 2012, shown for static placement);
+- PULL, JIQ, threshold: each U in turn, the other servers as an exact chain without U (one
+  dimension less than `exact`; PULL's critical load, MODELS section 1).
+
+Servers with a limit never hold endlessly many jobs; without any other the critical load is inf.
+Cost: nothing for formulas; for PULL on two servers .2 s, on three 10 s.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from lbgym.system import System, as_system
+
+from .chain import Floats, TooLarge
+from .dispatch import Cut, DispatchModel
+from .exact import OVERLOADED, Solution, affordable, crowded, settle
+from .rules import Least, Placement, Plan, Pull, Static, Table, plan
+
+_PRECISION = 1e-6  # of a critical arrival rate, relative
+_BEYOND = 1e-8  # what the cut of the other servers may leave out
+_PATIENCE = 150  # jobs: see `settle`
+_HALVINGS = 7  # in search of the highest rate at which the other servers are stable
+_SETS = 64  # most sets of saturated servers that are tried
+_HIGHEST = 2.0**20  # arrival rates beyond this many capacities are not tried
+
+
+def _capacities(system: System) -> Floats:
+    """(servers,) jobs per unit time; inf where a limit keeps the queue from growing."""
+    slots = np.array([p.slots for p in system.pools])[system.pool_of_server]
+    served = system.speeds / system.mean_size * slots
+    return np.asarray(np.where(np.isinf(system.limits), served, np.inf), dtype=np.float64)
+
+
+# --- formulas -------------------------------------------------------------------------------------
+def _lines(system: System, the_plan: Plan) -> list[tuple[float, float]] | None:
+    """(share, capacity) of each set of servers that can fail by itself; None: no formula.
+
+    A set grows by share * arrival_rate - capacity.
+    """
+    capacity = _capacities(system)
+    endless = capacity[np.isfinite(capacity)]
+    if len(endless) == 0:
+        return []
+    if the_plan.allowed is not None and not isinstance(the_plan.place, Table):
+        if len(endless) < system.servers:
+            raise ValueError(
+                "critical_load: local search is known where no server, or every server, has a "
+                "limit; give all of them one, or none"
+            )
+        return [(1.0, float(endless.sum()))]
+    if isinstance(the_plan.place, Static):
+        rows = zip(the_plan.place.p, capacity, strict=True)
+        return [(float(p), float(c)) for p, c in rows if p > 0 and math.isfinite(c)]
+    if isinstance(the_plan.place, Least):
+        return _slowest(the_plan.place, endless, system.servers)
     return None
+
+
+def _slowest(place: Least, endless: Floats, n: int) -> list[tuple[float, float]]:
+    """The k slowest servers, which a job joins iff all its samples are among them."""
+    d = n if place.d is None else place.d
+    served = np.cumsum(np.sort(endless))
+    found = []
+    for k, capacity in enumerate(served, start=1):
+        hit = (k / n) ** d if place.replace else math.comb(k, d) / math.comb(n, d)
+        if place.d is None:
+            hit = float(k == n)
+        if hit > 0:
+            found.append((hit, float(capacity)))
+    return found
+
+
+# --- saturated servers, the others as a chain -----------------------------------------------------
+def _sets(system: System, the_plan: Plan) -> list[frozenset[int]]:
+    """Every set of servers without a limit, up to the order within groups; few and slow ones first."""
+    choices: list[list[tuple[int, ...]]] = []
+    for group in the_plan.groups:
+        if math.isinf(system.limits[group[0]]):
+            choices.append([group[:k] for k in range(len(group) + 1)])
+    number = math.prod(map(len, choices))
+    if number > _SETS:
+        raise ValueError(
+            f"critical_load: {the_plan.name} needs each of {number:,} sets of servers, at most "
+            f"{_SETS} can be tried; take fewer servers"
+        )
+    found = (frozenset(itertools.chain(*parts)) for parts in itertools.product(*choices))
+    return sorted((u for u in found if u), key=lambda u: (len(u), sum(system.speeds[i] for i in u)))
+
+
+def _balances(place: Placement) -> bool:
+    """Whether jobs that reach saturated servers even them out."""
+    return isinstance(place, Least) or (isinstance(place, Pull) and _balances(place.fallback))
+
+
+def _others(system: System, the_plan: Plan, saturated: frozenset[int]) -> Solution | None:
+    """The chain of the other servers; None if they are not stable."""
+
+    def build(cut: Cut) -> DispatchModel:
+        return DispatchModel(system, the_plan, cut, saturated)
+
+    most = affordable(system, len(saturated))
+    solution, _ = settle(system, build, the_plan.groups, most, _BEYOND, _PATIENCE)
+    return None if crowded(solution) > OVERLOADED else solution
+
+
+def _drift(system: System, the_plan: Plan, saturated: frozenset[int]) -> tuple[float, float] | None:
+    """Margin (the set grows iff it is > 0) and growth of the whole set; None: cannot be."""
+    others = _others(system, the_plan, saturated)
+    if others is None:
+        return None
+    capacity = _capacities(system)
+    gains = [others.rate(f"joined {i}") - capacity[i] for i in saturated]
+    total = math.fsum(gains)
+    return (total if _balances(the_plan.place) else min(gains)), total
+
+
+def _at_rate(system: System, arrival_rate: float) -> System:
+    return system.with_load(arrival_rate * system.mean_size / system.capacity)
+
+
+def _drifts(system: System, policy: Any, arrival_rate: float) -> Iterator[tuple[float, float]]:
+    """Margin and growth of each set of servers at an arrival rate."""
+    there = _at_rate(system, arrival_rate)
+    the_plan = plan(there, policy)
+    for saturated in _sets(there, the_plan):
+        drift = _drift(there, the_plan, saturated)
+        if drift is not None:
+            yield drift
+
+
+def _root(system: System, policy: Any, saturated: frozenset[int], high: float) -> float:
+    """The arrival rate at which a set begins to grow; `high` if that is not below `high`."""
+    from scipy.optimize import brentq
+
+    def margin(rate: float) -> float | None:
+        there = _at_rate(system, rate)
+        drift = _drift(there, plan(there, policy), saturated)
+        return None if drift is None else drift[0]
+
+    top, at_top = high, margin(high)
+    if at_top is None:  # the others fail before: the highest rate at which they do not
+        low = 0.0
+        for _ in range(_HALVINGS):
+            middle = (low + top) / 2
+            at_middle = margin(middle)
+            low, top, at_top = (
+                (low, middle, at_top) if at_middle is None else (middle, top, at_middle)
+            )
+        top = low
+    if at_top is None or at_top <= 0:
+        return high
+    low = 0.5 * top
+    while (at_low := margin(low)) is None or at_low > 0:
+        low *= 0.5
+    return float(brentq(lambda rate: margin(rate) or 0.0, low, top, rtol=_PRECISION))
+
+
+def _by_sets(system: System, policy: Any, the_plan: Plan) -> float:
+    """The lowest arrival rate at which some set of servers grows."""
+    sets = _sets(system, the_plan)
+    highest = system.capacity / system.mean_size
+    if not np.isinf(system.limits).all():  # jobs are lost, so it may be beyond the capacity
+        while not any(m > 0 for m, _ in _drifts(system, policy, highest)):
+            highest *= 2
+            if highest > _HIGHEST * system.capacity:
+                return math.inf
+    for saturated in sets:
+        highest = _root(system, policy, saturated, highest)
+    return highest
+
+
+def _unknown(the_plan: Plan) -> bool:
+    return isinstance(the_plan.place, Table)
+
+
+# --- the answers ----------------------------------------------------------------------------------
+def critical_load(system: Any, policy: Any) -> float:
+    """The load from which on a policy no longer keeps the system stable; inf if none is too high.
+
+    The system's own load does not matter (but for `fpi`, whose rule depends on it and which keeps
+    any load below 1). Accuracy: exact for formulas, 1e-5 for PULL, JIQ and threshold.
+
+    Raises
+    ------
+    ValueError
+        For policies without a chain (see `exact`), and where the other servers' chain is too large.
+    """
+    system = as_system(system)
+    the_plan = plan(system, policy)
+    if _unknown(the_plan):
+        raise ValueError(f"critical_load: {the_plan.name} is not known; take a named policy")
+    lines = _lines(system, the_plan)
+    try:
+        if lines is None:
+            rate = _by_sets(system, policy, the_plan)
+        else:
+            rate = min((capacity / share for share, capacity in lines), default=math.inf)
+    except TooLarge as error:
+        raise ValueError(
+            f"critical_load: {the_plan.name} on {system.servers} servers needs a chain of more "
+            f"than {error.states:,} states; take fewer servers or routers"
+        ) from None
+    return rate * system.mean_size / system.capacity
+
+
+def growth(system: Any, policy: Any) -> float:
+    """Jobs in system gained per unit time in the long run; 0 where the system is stable."""
+    system = as_system(system)
+    the_plan = plan(system, policy)
+    rate = growth_of(system, the_plan)
+    if rate is None:
+        raise ValueError(f"growth: {the_plan.name} is not known; take a named policy")
+    return max(rate, 0.0)
+
+
+def growth_of(system: System, the_plan: Plan) -> float | None:
+    """The growth of an unstable system, else the largest (negative) margin; None if not known."""
+    if _unknown(the_plan):
+        return None
+    lines = _lines(system, the_plan)
+    if lines is None:
+        found = [_drift(system, the_plan, saturated) for saturated in _sets(system, the_plan)]
+        drifts = [drift for drift in found if drift is not None]
+        grown = [total for margin, total in drifts if margin > 0]
+        return max(grown or [margin for margin, _ in drifts], default=-math.inf)
+    gains = [share * system.arrival_rate - capacity for share, capacity in lines]
+    if isinstance(the_plan.place, Static) and the_plan.allowed is None:
+        positive = [gain for gain in gains if gain > 0]
+        return math.fsum(positive) if positive else max(gains, default=-math.inf)
+    return max(gains, default=-math.inf)
