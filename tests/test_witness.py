@@ -146,7 +146,7 @@ def test_the_witness_agrees_on_the_whole():
     """One z a case, the quantities taking turns: their mean and spread are those of a normal."""
     chosen = []
     for k, name in enumerate(CASES):
-        varying = [z for z in z_scores(name).values() if 0 < abs(z) < LARGEST_Z]
+        varying = [z for z in z_scores(name).values() if z != 0]
         chosen.append(varying[k % len(varying)])
     mean = sum(chosen) / len(chosen)
     spread = math.sqrt(sum((z - mean) ** 2 for z in chosen) / (len(chosen) - 1))

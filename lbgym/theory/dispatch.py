@@ -277,7 +277,7 @@ class DispatchModel:
         each = self.system.migration_rate / self.system.servers
         rate = each * q[asked, source]
         if self.plan.looks:
-            yield Moves(asked, rate, None, {"probes": np.ones(len(asked))})
+            yield Moves(asked, rate, None, {"probes": float(self.plan.looks)})
         goes = self.plan.allowed(source, place, q[asked])
         rows, rate = asked[goes], rate[goes]
         target = states[rows]

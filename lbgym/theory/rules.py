@@ -45,7 +45,8 @@ class Plan:
     place : where arriving jobs go
     messages : whether idle servers send pull-messages, each to the poorest of `router_samples`
     allowed : whether a job of server i that looks at server j moves there; None: never
-    looks : whether that takes a look at server j
+    looks : how many queues a job looks at before it decides whether to move
+    search : the rule of local search, if it is that
     index : (a, c): the policy tends to even out (q + a) / c, by default q / speed; only a guide to
         where endless queues can be cut
     """
@@ -56,7 +57,8 @@ class Plan:
     messages: bool = False
     router_samples: int = 1
     allowed: Allowed | None = None
-    looks: bool = False
+    looks: int = 0
+    search: str | None = None
     index: tuple[Floats, Floats] | None = None
 
     def bound(self, system: System, name: str) -> Plan:
@@ -171,19 +173,23 @@ class Table:
 
 
 # --- moving ---------------------------------------------------------------------------------------
-def _better(speeds: Floats, weak: bool) -> Allowed:
-    """Local search: mu_j / (q_j + 1) > mu_i / q_i (weak: >=)."""
+def gains(search: str, here: tuple[Any, Any], there: tuple[Any, Any]) -> Booleans:
+    """Whether a job moves by local search; here and there: (speed, queue length), arrays or not.
 
+    Strict: mu_j / (q_j + 1) > mu_i / q_i; weak: >=; oblivious: always.
+    """
+    would, does = there[0] * here[1], here[0] * (there[1] + 1)
+    same = np.abs(would - does) <= _SAME * np.abs(does)
+    if search == "oblivious":
+        return np.ones_like(same)
+    return np.asarray((same & (search == "weak")) | (~same & (would > does)))
+
+
+def _searching(speeds: Floats, search: str) -> Allowed:
     def allowed(i: int, j: int, q: Integers) -> Booleans:
-        there, here = speeds[j] * q[:, i], speeds[i] * (q[:, j] + 1)
-        same = np.abs(there - here) <= _SAME * np.abs(here)
-        return np.asarray(same if weak else False) | (~same & (there > here))
+        return gains(search, (speeds[i], q[:, i]), (speeds[j], q[:, j]))
 
     return allowed
-
-
-def _always(i: int, j: int, q: Integers) -> Booleans:
-    return np.ones(len(q), dtype=bool)
 
 
 def table_moves(bits: NDArray[np.bool_]) -> Allowed:
@@ -237,7 +243,7 @@ OPTIMAL = "optimal"
 
 
 def _of_table(policy: Policy) -> Plan:
-    from .optimal import tables_of
+    from .table import tables_of
 
     action, bits = tables_of(policy)
     return Plan(
@@ -245,7 +251,7 @@ def _of_table(policy: Policy) -> Plan:
         groups=tuple((i,) for i in range(policy.system.servers)),
         place=Table(action),
         allowed=None if bits is None else table_moves(bits),
-        looks=bits is not None,
+        looks=0 if bits is None else policy.system.servers,
     )
 
 
@@ -324,8 +330,13 @@ def _local_search(system: System, *, rule: str = "strict", place: Any = "random"
     if call.name not in BUILDERS:
         raise ValueError(_no_plan(f"local-search(place={call})"))
     placement = BUILDERS[call.name](system, *call.positional, **call.keywords)
-    allowed = _always if rule == "oblivious" else _better(system.speeds, rule == "weak")
-    return replace(placement, allowed=allowed, looks=rule != "oblivious", index=None)
+    return replace(
+        placement,
+        allowed=_searching(system.speeds, rule),
+        looks=int(rule != "oblivious"),
+        search=rule,
+        index=None,
+    )
 
 
 BUILDERS: dict[str, Callable[..., Plan]] = {

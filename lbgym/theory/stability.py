@@ -30,7 +30,7 @@ from lbgym.system import System, as_system
 from .chain import Floats, TooLarge
 from .dispatch import Cut, DispatchModel
 from .exact import OVERLOADED, Solution, affordable, crowded, settle
-from .rules import Least, Placement, Plan, Pull, Static, Table, plan
+from .rules import Least, Placement, Plan, Pull, Static, Table, Threshold, plan
 
 _PRECISION = 1e-6  # of a critical arrival rate, relative
 _BEYOND = 1e-8  # what the cut of the other servers may leave out
@@ -72,18 +72,18 @@ def _lines(system: System, the_plan: Plan) -> list[tuple[float, float]] | None:
     return None
 
 
+def _hit(place: Least, k: int, n: int) -> float:
+    """The probability that every server a job looks at is one of k that are saturated."""
+    if place.d is None:
+        return float(k == n)
+    return (k / n) ** place.d if place.replace else math.comb(k, place.d) / math.comb(n, place.d)
+
+
 def _slowest(place: Least, endless: Floats, n: int) -> list[tuple[float, float]]:
-    """The k slowest servers, which a job joins iff all its samples are among them."""
-    d = n if place.d is None else place.d
+    """The k slowest servers, k = 1, 2, ..."""
     served = np.cumsum(np.sort(endless))
-    found = []
-    for k, capacity in enumerate(served, start=1):
-        hit = (k / n) ** d if place.replace else math.comb(k, d) / math.comb(n, d)
-        if place.d is None:
-            hit = float(k == n)
-        if hit > 0:
-            found.append((hit, float(capacity)))
-    return found
+    found = [(_hit(place, k, n), float(c)) for k, c in enumerate(served, start=1)]
+    return [(hit, capacity) for hit, capacity in found if hit > 0]
 
 
 # --- saturated servers, the others as a chain -----------------------------------------------------
@@ -108,6 +108,22 @@ def _balances(place: Placement) -> bool:
     return isinstance(place, Least) or (isinstance(place, Pull) and _balances(place.fallback))
 
 
+def _ceiling(system: System, place: Placement, saturated: frozenset[int]) -> float:
+    """A bound on a set's margin: what it would get if no job found a message."""
+    capacity = _capacities(system)
+    arrivals = system.arrival_rate
+    if isinstance(place, Pull):
+        return _ceiling(system, place.fallback, saturated)
+    if isinstance(place, Static):
+        return min(arrivals * float(place.p[i]) - float(capacity[i]) for i in saturated)
+    if isinstance(place, Least):
+        hit = _hit(place, len(saturated), system.servers)
+        return arrivals * hit - float(capacity[list(saturated)].sum())
+    if isinstance(place, Threshold) and 1 - place.fast in saturated:
+        return -float(capacity[1 - place.fast])  # the slow server never holds two jobs
+    return arrivals - float(capacity[list(saturated)].sum())
+
+
 def _others(system: System, the_plan: Plan, saturated: frozenset[int]) -> Solution | None:
     """The chain of the other servers; None if they are not stable."""
 
@@ -121,6 +137,9 @@ def _others(system: System, the_plan: Plan, saturated: frozenset[int]) -> Soluti
 
 def _drift(system: System, the_plan: Plan, saturated: frozenset[int]) -> tuple[float, float] | None:
     """Margin (the set grows iff it is > 0) and growth of the whole set; None: cannot be."""
+    ceiling = _ceiling(system, the_plan.place, saturated)
+    if ceiling <= 0:
+        return ceiling, ceiling
     others = _others(system, the_plan, saturated)
     if others is None:
         return None
