@@ -117,7 +117,7 @@ def jobs_for(n: int, effort: float) -> int:
     Messages wander from one router to the other by chance alone, a random walk across .3 n
     messages at rate 1.4 n: its memory is about .036 n^2 jobs, of which a run holds a multiple.
     """
-    return round(effort * max(500_000, 0.5 * n**2))
+    return round(max(500_000 * effort, 0.5 * min(effort, 2) * n**2))
 
 
 def at_size(routers: str, n: int, effort: float, threads: int, seed: int) -> SizeRow:
@@ -249,7 +249,10 @@ def draw(rows: list[SizeRow]) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
-    looks = {"equal": ("C0", "two equal routers, limit 3"), "unequal": ("C1", "shares .8 and .2")}
+    looks = {
+        "equal": ("C0", "two equal routers, limit 3"),
+        "unequal": ("C1", "two with shares .8 and .2, no limit"),
+    }
     for routers, (color, label) in looks.items():
         some = [row for row in rows if row.routers == routers]
         sizes = [row.n for row in some]
@@ -270,7 +273,7 @@ def draw(rows: list[SizeRow]) -> None:
         yscale="log",
         xlabel="servers",
         ylabel="probability that an accepted job waits",
-        title=f"PULL at load {LOAD}: equal routers lose their waiting, unequal ones do not",
+        title=f"PULL at load {LOAD}: with equal routers waiting vanishes, with unequal ones not",
     )
     axes.grid(alpha=0.3)
     axes.legend()
@@ -291,7 +294,7 @@ def main(arguments: list[str] | None = None) -> int:
     wanted = [("equal", n) for n in SIZES] + [("unequal", n) for n in SPLIT_SIZES]
     wanted = [(routers, n) for routers, n in wanted if n <= largest]
     rows = [
-        at_size(routers, n, effort if n <= 1000 else effort / 4, given.threads, given.seed + k)
+        at_size(routers, n, effort, given.threads, given.seed + k)
         for k, (routers, n) in enumerate(tqdm(wanted, unit="size", disable=None))
     ]
     stability = [

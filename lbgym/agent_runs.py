@@ -70,7 +70,7 @@ class AgentGroup:
         self.name = str(getattr(agent, "name", type(agent).__name__))
         self.information = str(getattr(agent, "information", "what its environment shows"))
         self.deterministic = bool(getattr(agent, "deterministic", True))
-        policy = getattr(agent, "policy", None)
+        policy: Any = getattr(agent, "policy", None)
         self.own = [policy.agent(run.env) for run in self.runs] if hasattr(policy, "parts") else []
         self.memory: Any = [None] * len(self.runs) if self.own else None
         self.starts = np.ones(len(self.runs), dtype=bool)

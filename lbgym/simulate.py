@@ -27,6 +27,8 @@ from lbgym.track import TOTALS, Track
 
 BATCHES = 32  # of one run; several replications share at least as many
 CHUNK = 100_000  # arrivals between looks at the clock and at Ctrl-C
+MOST_JOBS = 10**15  # counted exactly by a float; years of simulation
+MOST_REPLICATIONS = 10**6
 
 Progress = Callable[[int, int], None]
 
@@ -416,11 +418,13 @@ def _check(
     threads: Any,
     max_jobs: Any,
 ) -> None:
-    def whole(name: str, value: Any, least: int) -> None:
+    def whole(name: str, value: Any, least: int, most: int | None = None) -> None:
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
             raise ValueError(f"{name}: must be a whole number >= {least}, got {value!r}")
+        if most is not None and value > most:
+            raise ValueError(f"{name}: must be at most {most:,}, got {value:,}")
 
-    whole("jobs", jobs, 100)
+    whole("jobs", jobs, 100, MOST_JOBS)
     whole("seed", seed, 0)
     whole("threads", threads, 1)
     whole("max_jobs", max_jobs, 1)
@@ -431,7 +435,7 @@ def _check(
                 f"warmup: must leave at least 64 of the {jobs} jobs to measure, got {warmup}"
             )
     if replications is not None:
-        whole("replications", replications, 1)
+        whole("replications", replications, 1, MOST_REPLICATIONS)
     if threads > (replications or 1):
         raise ValueError(
             f"threads: must be at most replications ({replications or 1}), got {threads}; "
@@ -479,6 +483,8 @@ def compare(system: Any, policies: Sequence[Any], **same: Any) -> Comparison:
     """Simulate several policies with the same settings and seeds, and pair them with the first."""
     if "precision" in same:
         raise ValueError("compare: precision would make runs of unequal length; give jobs instead")
+    if isinstance(policies, str) or len(policies) == 0:
+        raise ValueError(f"compare: policies must be a list of policies, got {policies!r}")
     results = [simulate(system, policy, **same) for policy in policies]
     differences = [paired_difference(r, results[0]) for r in results]
     shrinkage = []

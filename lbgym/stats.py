@@ -184,8 +184,8 @@ def quantile(histograms: NDArray[np.int64], p: float) -> Estimate:
     Its interval: the values x for which p lies in the interval of the probability of a response
     time below x. No further than the longest that was seen.
     """
-    if not 0 < p < 1:
-        raise ValueError(f"p: must be between 0 and 1, got {p}")
+    if not isinstance(p, int | float | np.number) or not 0 < p < 1:
+        raise ValueError(f"p: must be between 0 and 1, got {p!r}")
     seen = np.flatnonzero(histograms.any(axis=0))
     if len(seen) == 0:
         return Estimate(math.nan, math.nan, math.nan)

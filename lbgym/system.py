@@ -34,6 +34,7 @@ MESSAGE_FATES = ("withdraw", "keep", "resend")
 MAX_SERVERS = 100_000_000  # the arrays of a larger system do not fit any machine we know of
 MAX_ROUTERS = 1_000_000
 MAX_COUNT = 2**31 - 1  # limits and slots: fits a 32-bit integer
+LEAST, MOST = 1e-100, 1e100  # squares of sums of such numbers are still floats
 
 Part = TypeVar("Part", "Pool", "JobClass")
 
@@ -42,7 +43,7 @@ Part = TypeVar("Part", "Pool", "JobClass")
 
 
 def number(field: str, value: object, *, zero: bool = False) -> float:
-    """A finite float that is positive (or, with `zero`, at least 0)."""
+    """A float between `LEAST` and `MOST` (or, with `zero`, 0)."""
     allowed = "a finite number >= 0" if zero else "a finite number > 0"
     error = ValueError(f"{field}: must be {allowed}, got {reprlib.repr(value)}")
     if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
@@ -53,6 +54,8 @@ def number(field: str, value: object, *, zero: bool = False) -> float:
         raise error from None
     if not math.isfinite(x) or x < 0 or (x == 0 and not zero):
         raise error
+    if x and not LEAST <= x <= MOST:
+        raise ValueError(f"{field}: must be between {LEAST} and {MOST}, got {x!r}")
     return x + 0.0  # -0.0 becomes 0.0
 
 
@@ -62,6 +65,16 @@ def integer(field: str, value: object, *, most: int) -> int:
         got = reprlib.repr(value)
         raise ValueError(f"{field}: must be an integer from 1 to {most:,}, got {got}")
     return int(value)
+
+
+def listed(value: object) -> list[Any] | None:
+    """What a list, tuple, array ... holds; None for anything that only looks like one."""
+    if isinstance(value, str | bytes | bytearray | Mapping) or not isinstance(value, Iterable):
+        return None
+    try:
+        return list(value)
+    except TypeError:  # a NumPy array without dimensions calls itself iterable
+        return None
 
 
 def one_of(field: str, value: object, allowed: tuple[str, ...]) -> str:
@@ -232,11 +245,11 @@ class System:
                 f"engine for general sizes), got {', '.join(map(repr, sizes))}"
             )
         for quantity, value in (("a load", self.load), ("an arrival rate", self.arrival_rate)):
-            if not 0 < value < math.inf:
+            if not LEAST <= value <= MOST:
                 field, given = self._given
                 raise ValueError(
-                    f"{field}: {given!r} gives {quantity} of {value!r} with these speeds and "
-                    "sizes; must be a finite number > 0"
+                    f"{field}: {given!r} gives {quantity} of {value:g} with these speeds and "
+                    f"sizes; must be between {LEAST} and {MOST}"
                 )
 
     # --- How much is there, how much comes. ---
@@ -268,8 +281,8 @@ class System:
         """Mean size of a job: of the classes, weighted by share."""
         if self.classes is None:
             return 1.0
-        total = math.fsum(c.share for c in self.classes)
-        return math.fsum(c.share * c.mean_size for c in self.classes) / total
+        shares = math.fsum(c.share for c in self.classes)
+        return math.fsum(c.share * c.mean_size for c in self.classes) / shares
 
     @property
     def router_count(self) -> int:
@@ -281,16 +294,16 @@ class System:
         """Each router's part of the arrivals; sums to 1."""
         if isinstance(self.routers, int):
             return (1.0 / self.routers,) * self.routers
-        total = math.fsum(self.routers)
-        return tuple(w / total for w in self.routers)
+        weights = math.fsum(self.routers)
+        return tuple(w / weights for w in self.routers)
 
     @property
     def class_shares(self) -> tuple[float, ...]:
         """Each class's part of the arrivals; sums to 1. Without classes (1.0,)."""
         if self.classes is None:
             return (1.0,)
-        total = math.fsum(c.share for c in self.classes)
-        return tuple(c.share / total for c in self.classes)
+        shares = math.fsum(c.share for c in self.classes)
+        return tuple(c.share / shares for c in self.classes)
 
     @property
     def migrates(self) -> bool:
@@ -441,9 +454,10 @@ def _parts(field: str, part: type[Part], value: object) -> tuple[Part, ...]:
     """A tuple of pools or classes from one or several, as objects or dicts."""
     if isinstance(value, part | Mapping):
         value = [value]
-    if isinstance(value, str) or not isinstance(value, Iterable):
+    items = listed(value)
+    if items is None:
         raise ValueError(f"{field}: must be a list of {field}, got {reprlib.repr(value)}")
-    parts = tuple(_part(f"{field}[{i}]", part, item) for i, item in enumerate(value))
+    parts = tuple(_part(f"{field}[{i}]", part, item) for i, item in enumerate(items))
     if not parts:
         raise ValueError(f"{field}: must not be empty")
     return parts
@@ -471,17 +485,13 @@ def _part(where: str, part: type[Part], item: object) -> Part:
 def _routers(value: object) -> int | tuple[float, ...]:
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return integer("routers", value, most=MAX_ROUTERS)
-    if isinstance(value, str | Mapping | bool) or not isinstance(value, Iterable):
+    items = listed(value)
+    if items is None:
         got = reprlib.repr(value)
         raise ValueError(f"routers: must be an integer >= 1 or a list of weights, got {got}")
-    try:
-        weights = tuple(number(f"routers[{i}]", w) for i, w in enumerate(value))
-    except TypeError:  # a NumPy array without dimensions calls itself iterable
-        raise ValueError(f"routers: must be a list of weights, got {value!r}") from None
+    weights = tuple(number(f"routers[{i}]", w) for i, w in enumerate(items))
     if not 1 <= len(weights) <= MAX_ROUTERS:
         raise ValueError(f"routers: must be 1 to {MAX_ROUTERS:,} weights, got {len(weights)}")
-    if not math.isfinite(sum(weights)):
-        raise ValueError("routers: the sum of the weights must be finite, got inf")
     return weights
 
 

@@ -12,9 +12,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.error import ClosedEnvironmentError, ResetNeeded
-from gymnasium.utils.env_checker import check_env
-from gymnasium.utils.passive_env_checker import data_shares_objects
 
+import lbgym
 from lbgym import Pool, System
 from lbgym.engine import State
 from lbgym.engine.layout import DONE, PAUSE
@@ -25,6 +24,7 @@ from lbgym.policies import make
 ID = "lbgym/MultiRouter-v0"
 BUSY = System([Pool(3, 1.0, limit=4), Pool(2, 2.0, limit=6)], routers=2, load=1.5)
 MOVING = System([Pool(3, 1.0, limit=4), Pool(2, 2.0)], routers=2, load=0.9, migration_rate=1.0)
+WIDE = System([Pool(1, speed=1 + k / 700) for k in range(700)], routers=3, load=0.9)
 INFO = ["dt", "time", "router", "kind", "action_mask", "state", "counts"]
 
 SETTINGS = {
@@ -59,10 +59,11 @@ def play(env, steps, seed=0, pick=None):
             obs, _ = env.reset()
 
 
+@pytest.mark.parametrize("checker", ["gymnasium.utils", "stable_baselines3.common"])
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("system", [BUSY, MOVING], ids=["busy", "moving"])
-def test_both_checkers_pass_without_a_warning(system, setting):
-    sb3 = pytest.importorskip("stable_baselines3.common.env_checker")
+def test_a_checker_passes_without_a_warning(system, setting, checker):
+    check_env = pytest.importorskip(f"{checker}.env_checker").check_env
     arguments = SETTINGS[setting]
     if system.migrates and str(arguments.get("action", "server")) != "server":
         pytest.skip("only servers can answer a resampling")
@@ -71,9 +72,8 @@ def test_both_checkers_pass_without_a_warning(system, setting):
         system = System(Pool(5), routers=2, load=0.9)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        env = gym.make(ID, system=system, **arguments)
+        env = gym.make(ID, system=system, render_mode="rgb_array", **arguments)
         check_env(env.unwrapped)
-        sb3.check_env(env.unwrapped)
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
@@ -113,13 +113,20 @@ def assert_plain_numbers(info):
             assert np.isfinite(value).all(), key
 
 
+def share_memory(one, other):
+    """Whether two observations or infos hold the same array or dict."""
+    if isinstance(one, dict):
+        return one is other or any(share_memory(one[key], other[key]) for key in one)
+    return isinstance(one, np.ndarray) and np.shares_memory(one, other)
+
+
 def test_no_two_observations_or_infos_share_memory():
     env = gym.make(ID, system=BUSY, info=INFO, observe=["queue", "message"]).unwrapped
     kept = [(obs, info) for obs, _, _, _, info in play(env, 600)]
     copies = [obs.copy() for obs, _ in kept]
     for (obs, info), (following, next_info) in itertools.pairwise(kept):
-        assert not data_shares_objects(obs, following)
-        assert not data_shares_objects(info, next_info)
+        assert not share_memory(obs, following)
+        assert not share_memory(info, next_info)
     for (obs, _), copy in zip(kept, copies, strict=True):
         assert np.array_equal(obs, copy)
         assert obs.flags.writeable
@@ -232,6 +239,12 @@ def test_horizon_in_time_truncates_at_the_first_decision_at_or_after_it():
     assert last < 10 <= info["time"]
 
 
+def test_a_horizon_beyond_every_integer_is_never():
+    env = gym.make(ID, horizon_arrivals=10**30).unwrapped
+    env.reset(seed=0)
+    assert not any(env.step(0)[3] for _ in range(3000))
+
+
 @pytest.mark.parametrize("steps", [None, -1, 7])
 def test_max_episode_steps_is_gymnasiums(steps):
     env = gym.make(ID, max_episode_steps=steps, horizon_arrivals=20)
@@ -331,6 +344,8 @@ def test_reset_options_set_the_queue_lengths_once():
     assert info["state"].sum() == 0
     with pytest.raises(ValueError, match="unknown key 'queues', did you mean 'queue_lengths'"):
         env.reset(options={"queues": lengths})
+    with pytest.raises(ValueError, match="options: must be a dict, got 3"):
+        env.reset(options=3)
 
 
 def test_a_copied_or_pickled_environment_goes_on_alike():
@@ -448,9 +463,20 @@ def test_step_before_reset_and_after_close():
     env.step(0)
     env.close()
     env.close()
-    for call in (lambda: env.step(0), env.reset):
+    for call in (lambda: env.step(0), env.reset, env.action_masks):
         with pytest.raises(ClosedEnvironmentError, match="after close"):
             call()
+
+
+@pytest.mark.parametrize("mode", ["ansi", "rgb_array"])
+def test_render_before_reset_and_after_close(mode):
+    env = DispatchEnv(render_mode=mode)
+    with pytest.raises(ResetNeeded, match="render before reset"):
+        env.render()
+    env.reset(seed=0)
+    env.close()
+    with pytest.raises(ClosedEnvironmentError, match="render after close"):
+        env.render()
 
 
 @pytest.mark.parametrize(
@@ -460,6 +486,7 @@ def test_step_before_reset_and_after_close():
         ({"observe": ["mesage"]}, "did you mean 'message'"),
         ({"observe": ["queue", "queue"]}, "given twice"),
         ({"observe": "queue"}, "must be a list of columns"),
+        ({"observe": np.array("queue")}, "must be a list of columns"),
         ({"observe": []}, "at least one column"),
         ({"observe": ["source"]}, "migration_rate above 0"),
         ({"observe": ["queue_probed"]}, r"candidate\(d\)"),
@@ -501,6 +528,63 @@ def test_ansi_picture():
     assert "#===" in text
     assert "router" in text
     assert "last action 1" in text
+
+
+@pytest.mark.parametrize("system", [*lbgym.scenarios.names(), BUSY, MOVING, WIDE], ids=str)
+def test_pixels_have_one_size_and_do_not_touch_the_run(system):
+    env = gym.make(ID, system=system, render_mode="rgb_array").unwrapped
+    plain = gym.make(ID, system=system).unwrapped
+    env.reset(seed=0)
+    plain.reset(seed=0)
+    shapes = set()
+    for k in range(60):
+        pixels = env.render()
+        assert pixels.dtype == np.uint8
+        shapes.add(pixels.shape)
+        action = k % 2 % env.action_space.n
+        assert np.array_equal(env.step(action)[0], plain.step(action)[0])
+    assert len(shapes) == 1
+    height, width, colours = shapes.pop()
+    assert colours == 3
+    assert 100 < height < 400
+    assert 400 <= width < 600
+
+
+def columns_of(env):
+    """Colours and rows of each server's column, bottom up, as (colour, rows) runs; and its mark."""
+    pixels = env.render()
+    n, margin = env.system.servers, 8
+    wide = (pixels.shape[1] - 2 * margin) // n
+    for k in range(n):
+        column = pixels[:, margin + k * wide + wide // 2]
+        floor = len(column) - 2 * margin
+        upwards = map(tuple, column[floor - 1 :: -1].tolist())
+        runs = [(colour, len(list(rows))) for colour, rows in itertools.groupby(upwards)]
+        yield runs, tuple(column[floor + 5].tolist())
+
+
+def test_pixels_show_queues_limits_and_messages():
+    env = gym.make(ID, system=BUSY, render_mode="rgb_array").unwrapped
+    env.reset(seed=5, options={"queue_lengths": [0, 1, 4, 3, 6]})
+    white, dark = (255, 255, 255), (70, 70, 70)
+    held = env.table(env.step(0)[0])["message"]
+    lengths = env._state.arrays["servers"]["length"].tolist()
+    for k, (runs, mark) in enumerate(columns_of(env)):
+        jobs = [colour for colour, _ in runs if colour not in (white, dark)]
+        assert len(jobs) == lengths[k]
+        assert len(set(jobs[1:])) <= 1  # those that wait are pale
+        assert len(set(jobs[:2])) == min(len(jobs), 2)
+        below = sum(rows for _, rows in runs[: [c for c, _ in runs].index(dark)])
+        assert below == 33 * BUSY.limits[k]
+        assert (mark == (235, 160, 0)) == (held[k] > 0)
+
+
+def test_stable_baselines_makes_vectors_of_it():
+    vectors = pytest.importorskip("stable_baselines3.common.env_util")
+    env = vectors.make_vec_env(ID, 2, seed=1, env_kwargs={"system": BUSY})
+    assert env.reset().shape == (2, *env.observation_space.shape)
+    assert env.get_images()[0].ndim == 3
+    env.close()
 
 
 # --- the same in plain Python ---------------------------------------------------------------------

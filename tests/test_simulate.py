@@ -155,9 +155,11 @@ def test_starts():
 BAD = [
     ({"jobs": 10}, "jobs: must be a whole number >= 100, got 10"),
     ({"jobs": 1e6}, "jobs: must be a whole number >= 100, got 1000000.0"),
+    ({"jobs": 10**30}, "jobs: must be at most 1,000,000,000,000,000, got 1,000"),
     ({"seed": -1}, "seed: must be a whole number >= 0, got -1"),
     ({"warmup": 10**6}, "warmup: must leave at least 64 of the 1000000 jobs to measure"),
     ({"replications": 0}, "replications: must be a whole number >= 1, got 0"),
+    ({"replications": 10**30}, "replications: must be at most 1,000,000, got 1,000"),
     ({"threads": 2}, r"threads: must be at most replications \(1\), got 2"),
     ({"precision": 2}, "precision: must be between 0 and 1, got 2"),
     ({"loss_charge": math.nan}, "loss_charge: must be a finite number, got nan"),
@@ -179,3 +181,27 @@ def test_a_mistake_gets_one_sentence(settings, sentence):
 def test_a_warm_start_needs_a_stable_system():
     with pytest.raises(ValueError, match="start: 'warm' needs speed-weighted random dispatch"):
         simulate(System([Pool(2)], load=1.2), "jsq", jobs=1000, start="warm")
+
+
+def test_a_warm_start_of_long_queues():
+    """Mean 9,999 at load .9999: of 200 servers, each geometric; one that loses by a high limit."""
+    system = System(Pool(200), load=0.9999)
+    long = simulate(system, "random", jobs=100, start="warm").counts["started"] / 200
+    assert abs(long - 9999) < 4.5 * 10_000 / math.sqrt(200)
+    full = System(Pool(1, limit=100_000), load=1.2)
+    assert 99_900 < simulate(full, "random", jobs=100, start="warm").counts["started"] <= 100_000
+    with pytest.raises(ValueError, match=r"start: \d+ jobs are more than max_jobs \(1000\)"):
+        simulate(system, "random", jobs=100, start="warm", max_jobs=1000)
+
+
+@pytest.mark.parametrize("policies", ["pull", []])
+def test_compare_wants_a_list_of_policies(policies):
+    with pytest.raises(ValueError, match="compare: policies must be a list of policies"):
+        compare("small", policies)
+
+
+@pytest.mark.parametrize("p", [0, 1, -0.5, math.nan, "0.5", None])
+def test_a_quantile_is_between_0_and_1(p):
+    result = simulate("mm1", "random", jobs=1000)
+    with pytest.raises(ValueError, match="p: must be between 0 and 1, got"):
+        result.response_time_quantile(p)

@@ -156,8 +156,8 @@ def _record_at(record: Any) -> Any:
     """Intrinsic: the record of this type at an address."""
 
     @intrinsic
-    def at(typing_context, address):  # type: ignore[no-untyped-def]
-        def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    def at(typing_context, address):
+        def code(context, builder, signature, arguments):
             return builder.inttoptr(arguments[0], context.get_value_type(record))
 
         return record(types.int64), code
@@ -166,7 +166,7 @@ def _record_at(record: Any) -> Any:
 
 
 def _python_record(address: Any, dtype: np.dtype[Any]) -> Any:
-    memory = (ctypes.c_char * dtype.itemsize).from_address(int(address))
+    memory: Any = (ctypes.c_char * dtype.itemsize).from_address(int(address))
     return np.frombuffer(memory, dtype=dtype).view(np.recarray)[0]
 
 
@@ -227,19 +227,19 @@ if COMPILED:
     _world_at = _record_at(world_type)
 
     @inner
-    def world(address):  # type: ignore[no-untyped-def]
+    def world(address):
         """The world record at an address."""
         return _world_at(address)
 
     @intrinsic
-    def _bits(typing_context, value):  # type: ignore[no-untyped-def]
-        def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    def _bits(typing_context, value):
+        def code(context, builder, signature, arguments):
             return builder.bitcast(arguments[0], context.get_value_type(types.int64))
 
         return types.int64(types.float64), code
 
     @inner
-    def bits(value):  # type: ignore[no-untyped-def]
+    def bits(value):
         """The 64 bits of a float as an integer."""
         return _bits(value)
 
@@ -249,8 +249,8 @@ if COMPILED:
         return int(result.library.get_pointer_to_function(result.fndesc.llvm_cfunc_wrapper_name))
 
     @intrinsic
-    def _call_rule(typing_context, address, w):  # type: ignore[no-untyped-def]
-        def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    def _call_rule(typing_context, address, w):
+        def code(context, builder, signature, arguments):
             result, argument = (context.get_value_type(t) for t in (types.int64, world_type))
             kind = ir.FunctionType(result, [argument]).as_pointer()
             return builder.call(builder.inttoptr(arguments[0], kind), [arguments[1]])
@@ -258,22 +258,22 @@ if COMPILED:
         return types.int64(types.int64, world_type), code
 
     @inner
-    def call_rule(address, w):  # type: ignore[no-untyped-def]
+    def call_rule(address, w):
         """What the rule at an address says. (A rule given as an argument costs 40 us a call.)"""
         return _call_rule(address, w)
 
     def _scalar_at(kind: Any) -> tuple[Any, Any]:
         @intrinsic
-        def load(typing_context, address):  # type: ignore[no-untyped-def]
-            def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        def load(typing_context, address):
+            def code(context, builder, signature, arguments):
                 pointer = builder.inttoptr(arguments[0], context.get_value_type(kind).as_pointer())
                 return builder.load(pointer)
 
             return kind(types.int64), code
 
         @intrinsic
-        def store(typing_context, address, value):  # type: ignore[no-untyped-def]
-            def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        def store(typing_context, address, value):
+            def code(context, builder, signature, arguments):
                 pointer = builder.inttoptr(arguments[0], context.get_value_type(kind).as_pointer())
                 builder.store(arguments[1], pointer)
                 return context.get_dummy_value()
@@ -284,8 +284,8 @@ if COMPILED:
 
     def _block_at(kind: Any) -> Any:
         @intrinsic
-        def block(typing_context, address):  # type: ignore[no-untyped-def]
-            def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        def block(typing_context, address):
+            def code(context, builder, signature, arguments):
                 return builder.inttoptr(arguments[0], context.get_value_type(kind).as_pointer())
 
             return types.CPointer(kind)(types.int64), code
@@ -295,29 +295,29 @@ if COMPILED:
     _floats, _doubles, _integers = map(_block_at, (types.float32, types.float64, types.int64))
 
     @inner
-    def floats(address):  # type: ignore[no-untyped-def]
+    def floats(address):
         """The float32 numbers from an address on; loops over them are vectorised."""
         return _floats(address)
 
     @inner
-    def doubles(address):  # type: ignore[no-untyped-def]
+    def doubles(address):
         """The float64 numbers from an address on."""
         return _doubles(address)
 
     @inner
-    def integers(address):  # type: ignore[no-untyped-def]
+    def integers(address):
         """The int64 numbers from an address on."""
         return _integers(address)
 
     _load32, _store32 = _scalar_at(types.float32)
 
     @inner
-    def read_float32(address, k):  # type: ignore[no-untyped-def]
+    def read_float32(address, k):
         """The k-th float32 at an address."""
         return _load32(address + 4 * k)
 
     @inner
-    def write_float32(address, k, value):  # type: ignore[no-untyped-def]
+    def write_float32(address, k, value):
         """Set the k-th float32 at an address."""
         _store32(address + 4 * k, np.float32(value))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -207,6 +208,7 @@ class State:
         self.clear()
         begin_trajectory(self.address)
         lengths = self.arrays["start"]["length"]
+        self._check_number(int(lengths.sum()))
         while lengths.sum() > len(self.arrays["jobs"]):
             self._grow_jobs()
         for k, this in enumerate(self.arrays["pools"]):
@@ -235,11 +237,13 @@ class State:
                 f"start[{i}]: must be between 0 and its server's limit "
                 f"({self.system.limits[i]:g}), got {lengths[i]}"
             )
-        if lengths.sum() > self.max_jobs:
-            total = lengths.sum()
-            raise ValueError(f"start: {total} jobs are more than max_jobs ({self.max_jobs})")
+        self._check_number(int(lengths.sum()))
         self.arrays["start"]["length"] = lengths
         return layout.GIVEN
+
+    def _check_number(self, jobs: int) -> None:
+        if jobs > self.max_jobs:
+            raise ValueError(f"start: {jobs} jobs are more than max_jobs ({self.max_jobs})")
 
     def _fill_warm(self) -> None:
         """Stationary laws of the pools' servers under speed-weighted random dispatch (M/M/s/K)."""
@@ -251,12 +255,7 @@ class State:
                     "start: 'warm' needs speed-weighted random dispatch to be stable "
                     f"(load below 1 or finite limits), got load {self.system.load:g}"
                 )
-            weights = [1.0]
-            while len(weights) <= (np.inf if spec.limit is None else spec.limit):
-                k = len(weights)
-                weights.append(weights[-1] * offered / min(k, spec.slots))
-                if k > spec.slots and weights[-1] < _WARM_TAIL * sum(weights):
-                    break
+            weights = _stationary(offered, spec.slots, spec.limit, self.max_jobs)
             rows.append(np.cumsum(weights) / np.sum(weights))
         pools = self.arrays["pools"]
         pools["warm_levels"] = [len(row) for row in rows]
@@ -315,6 +314,22 @@ class State:
         lists["begin"], lists["room"] = bases, rooms
         self.world[0]["held_used"], self.world[0]["held_spare"] = used, spare
         self.link()
+
+
+def _stationary(offered: float, slots: int, limit: int | None, most: int) -> NDArray[np.float64]:
+    """Stationary law of an M/M/s/K queue up to a factor: of 0, 1, ... jobs, the far tail left out.
+
+    `offered` is arrival rate over the service rate of a slot; no more than `most` jobs. In
+    logarithms, as the law of a long queue that is always full rises beyond any float.
+    """
+    levels = most if limit is None else min(limit, most)
+    if offered < slots:
+        ratio = offered / slots
+        tail = (math.log(_WARM_TAIL) + math.log1p(-ratio)) / math.log(ratio)
+        levels = min(levels, slots + 1 + math.ceil(tail))
+    k = np.arange(1, levels + 1)
+    logs = np.concatenate(([0.0], np.cumsum(np.log(offered / np.minimum(k, slots)))))
+    return np.exp(logs - logs.max())
 
 
 _NAMES = [name for name, _, _ in layout.SCALARS]

@@ -268,13 +268,16 @@ class DispatchEnv(gym.Env[Obs, np.int64]):
     - ``lossless``: see Action; needs `queue` to be shown (candidates: `queue` or `queue_probed`).
     - ``router_samples``: routers among which an idle server picks the one with fewest messages.
     - ``max_jobs``: most jobs in the system.
-    - ``render_mode``: ``"ansi"`` or None.
+    - ``render_mode``: ``"ansi"`` (text), ``"rgb_array"`` (a picture) or None.
 
     ## Version history
     - v0: first version.
     """
 
-    metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012 (Gymnasium's own form)
+    metadata = {  # noqa: RUF012 (Gymnasium's own form)
+        "render_modes": ["ansi", "rgb_array"],
+        "render_fps": 4,
+    }
     action_space: spaces.Discrete
 
     def __init__(
@@ -394,6 +397,8 @@ class DispatchEnv(gym.Env[Obs, np.int64]):
         if self._status == "closed":
             raise ClosedEnvironmentError("reset after close: make a new environment")
         start = self._start
+        if options is not None and not isinstance(options, Mapping):
+            raise ValueError(f"options: must be a dict, got {options!r}")
         for key, value in (options or {}).items():
             if key != "queue_lengths":
                 raise ValueError(f"options: {unknown('key', key, ('queue_lengths',))}")
@@ -427,13 +432,17 @@ class DispatchEnv(gym.Env[Obs, np.int64]):
         info = {"dt": dt} if self._only_dt else self._information(dt)
         return rows.pop(), reward, False, truncated, info
 
-    def render(self) -> str | None:
-        """A picture in text of the queues and of what is to be decided."""
+    def render(self) -> Any:
+        """The queues and what is to be decided: text ("ansi") or pixels ("rgb_array")."""
         if self.render_mode is None:
-            gym.logger.warn("render needs render_mode='ansi', given to the constructor or gym.make")
+            gym.logger.warn(
+                "render needs render_mode='ansi' or 'rgb_array', given to the constructor or "
+                "gym.make"
+            )
             return None
-        if self._status != "running":
-            raise ResetNeeded("render before reset: call reset first")
+        self._must_run("render")
+        if self.render_mode == "rgb_array":
+            return rendering.drawing(self.system, self._state)
         return rendering.picture(self.system, self._state, self._last_action)
 
     def close(self) -> None:
@@ -441,12 +450,16 @@ class DispatchEnv(gym.Env[Obs, np.int64]):
         self._status, self._rows = "closed", []
 
     # --- the rare paths of a step ---
+    def _must_run(self, what: str) -> None:
+        """Raise unless the environment was reset and is not closed."""
+        if self._status == "new":
+            raise ResetNeeded(f"{what} before reset: call reset first")
+        if self._status == "closed":
+            raise ClosedEnvironmentError(f"{what} after close: make a new environment")
+
     def _more_rows(self) -> list[Obs]:
         """Fresh memory for observations; also where a step that must not be made ends up."""
-        if self._status == "new":
-            raise ResetNeeded("step before reset: call reset first")
-        if self._status == "closed":
-            raise ClosedEnvironmentError("step after close: make a new environment")
+        self._must_run("step")
         block = np.empty((self._block, self._shown.width), np.float32)
         self._desk[0]["at_row"] = block.ctypes.data
         self._rows = list(block[::-1])
@@ -517,8 +530,7 @@ class DispatchEnv(gym.Env[Obs, np.int64]):
 
     def action_masks(self) -> NDArray[np.bool_]:
         """Which actions are allowed now; bool, shape (choices,). At least one is."""
-        if self._status != "running":
-            raise ResetNeeded("action_masks before reset: call reset first")
+        self._must_run("action_masks")
         return self._mask().astype(np.bool_)
 
     def table(self, observation: NDArray[np.float32]) -> dict[str, Any]:
@@ -609,7 +621,7 @@ def _horizons(arrivals: Any, time: Any) -> tuple[int, float]:
         return (DEFAULT_ARRIVALS if time is None else _NEVER), end
     if not isinstance(arrivals, bool) and isinstance(arrivals, int | np.integer) and arrivals == -1:
         return _NEVER, end
-    return _whole("horizon_arrivals", arrivals, 1), end
+    return min(_whole("horizon_arrivals", arrivals, 1), _NEVER), end
 
 
 def _whole(field: str, value: Any, least: int) -> int:

@@ -39,7 +39,7 @@ from lbgym.engine.layout import ARRIVAL, RESAMPLE
 from lbgym.engine.messages import entry_at
 from lbgym.engine.state import State
 from lbgym.suggest import unknown
-from lbgym.system import System
+from lbgym.system import System, listed
 
 # --- what there is --------------------------------------------------------------------------------
 (
@@ -551,9 +551,9 @@ def _default(system: System, action: str) -> list[str]:
 
 
 def _names(observe: Iterable[str]) -> list[str]:
-    if isinstance(observe, str) or not isinstance(observe, Iterable):
+    names = listed(observe)
+    if names is None:
         raise ValueError(f"observe: must be a list of columns, got {observe!r}")
-    names = list(observe)
     for name in names:
         if not isinstance(name, str):
             raise ValueError(f"observe: must be a list of columns, got {name!r} in it")

@@ -1,11 +1,19 @@
-"""A dispatching system drawn in text."""
+"""A dispatching system drawn in text and in pixels."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
 
 from lbgym.engine.layout import ARRIVAL
 from lbgym.engine.state import State
 from lbgym.system import System
 
+Pixels = NDArray[np.uint8]  # (height, width, 3)
+
+# --- in text --------------------------------------------------------------------------------------
 _WIDEST_BAR, _MOST_SERVERS, _MOST_ROUTERS = 40, 50, 12
 
 
@@ -78,3 +86,64 @@ def _decision(state: State) -> str:
     sampled = state.arrays["candidates"]["server"].tolist()
     among = f" among servers {', '.join(map(str, sampled))}" if sampled else ""
     return f"decide: a job at router {w['router']}{among}"
+
+
+# --- in pixels ------------------------------------------------------------------------------------
+_WIDTH, _HEIGHT, _MARGIN = 480, 200, 8  # about: columns and jobs are whole numbers of pixels
+_MOST_COLUMNS, _MOST_LEVELS, _LEVELS = 400, 40, 20
+_PAPER, _LIMIT, _LINE = (255, 255, 255), (70, 70, 70), (190, 190, 190)
+_MESSAGE, _SOURCE, _TARGET, _SAMPLED = (235, 160, 0), (200, 40, 40), (30, 150, 60), (130, 130, 130)
+_POOLS = ((31, 119, 180), (148, 103, 189), (23, 150, 140), (140, 86, 75), (214, 90, 150))
+
+
+def drawing(system: System, state: State) -> Pixels:
+    """Queues as columns in the colour of their pool, a job in service dark, a waiting one pale.
+
+    A dark line marks the limit; a queue that is longer than the picture is high ends in one of its
+    own colour. Marks below: the servers whose message the acting router holds (orange), sampled
+    ones (grey); at a resampling the source (red) and the target (green). Of a large system evenly
+    spaced servers are drawn. The size depends on the system alone.
+    """
+    shown = np.linspace(0, system.servers - 1, min(system.servers, _MOST_COLUMNS)).astype(np.int64)
+    levels = _levels(system)
+    wide, high = max(_WIDTH // len(shown), 1), max(_HEIGHT // levels, 2)
+    floor = _MARGIN + high * (levels + 1)
+    shape = (floor + 2 * _MARGIN, wide * len(shown) + 2 * _MARGIN, 3)
+    pixels: Pixels = np.full(shape, _PAPER, np.uint8)
+    inside = slice(_MARGIN, shape[1] - _MARGIN)
+    pools, lengths = system.pool_of_server[shown], state.arrays["servers"]["length"][shown]
+    marks = _marks(state)
+    gap = 1 if wide > 2 else 0
+    for column, (i, k, length) in enumerate(zip(shown.tolist(), pools, lengths, strict=True)):
+        left = _MARGIN + column * wide
+        across = slice(left, left + wide - gap)
+        spec, colour = system.pools[k], np.array(_POOLS[k % len(_POOLS)])
+        busy = length if spec.discipline == "ps" else min(length, spec.slots)
+        tall = floor - high * np.minimum([busy, length], levels)
+        pixels[tall[1] : floor, across] = (colour + 2 * np.array(_PAPER)) // 3
+        pixels[tall[0] : floor, across] = colour
+        if high > 2:
+            pixels[floor - high : tall[1] - 1 : -high, across] = _PAPER  # between jobs
+        if length > levels:
+            pixels[_MARGIN + high // 2 : _MARGIN + high, across] = colour
+        if spec.limit is not None and spec.limit <= levels:
+            pixels[floor - high * spec.limit - 1, across] = _LIMIT
+        if i in marks:
+            pixels[floor + 3 : floor + 9, across] = marks[i]
+    pixels[floor, inside] = _LINE
+    return pixels
+
+
+def _levels(system: System) -> int:
+    """How many jobs the picture is high."""
+    limits = [_LEVELS if spec.limit is None else spec.limit for spec in system.pools]
+    return min(max(limits), _MOST_LEVELS)
+
+
+def _marks(state: State) -> dict[int, tuple[int, int, int]]:
+    """The colour of the mark under a server, of those that have one."""
+    w = state.world[0]
+    if w["kind"] != ARRIVAL:
+        return {int(w["source"]): _SOURCE, int(w["target"]): _TARGET}
+    sampled: Iterable[int] = state.arrays["candidates"]["server"].tolist()
+    return dict.fromkeys(sampled, _SAMPLED) | dict.fromkeys(_held(state), _MESSAGE)

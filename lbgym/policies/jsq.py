@@ -39,7 +39,7 @@ from lbgym.engine.vocabulary import (
 )
 from lbgym.system import System
 
-from .registry import Parts, count, family, one_of
+from .registry import Parts, count, family, one_of, real
 
 _RANDOM, _FASTEST, _LOWEST = 0, 1, 2
 _TIES = {"random": _RANDOM, "fastest": _FASTEST, "lowest": _LOWEST}
@@ -223,9 +223,7 @@ def build_jsed(system: System, *, ties: str = "random") -> Parts:
 @family("index", information="live queue lengths, speeds", columns=("queue", "speed"))
 def build_index(system: System, a: Any, *, ties: str = "random") -> Parts:
     """The least (q + a) / mu of all servers."""
-    if isinstance(a, str) or not 0 <= a < math.inf:
-        raise ValueError(f"index: a must be a number >= 0, got {a}")
-    return _all_or_sampled(system, "index", "index", None, ties, float(a))
+    return _all_or_sampled(system, "index", "index", None, ties, real(a, "index: a"))
 
 
 @family("fpi", information="live queue lengths, speeds, load", columns=("queue", "speed"))

@@ -18,7 +18,7 @@ from lbgym.engine.vocabulary import message_server, messages_from, messages_held
 from lbgym.system import System
 
 from .jsq import index_params, least_of_sampled, samples
-from .registry import Call, Parts, as_call, count, family, one_of
+from .registry import Call, Parts, as_call, count, family, meant, one_of
 from .static import (
     cumulative,
     server_by_speed,
@@ -103,7 +103,9 @@ def _fallback(system: System, call: Call, choice: int) -> Parts:
         sampled = samples(call.positional[0], system, "pull: fallback jsq")
         columns += ("candidate", "queue_probed")
     else:
-        raise ValueError(f"pull: fallback must be one of {', '.join(_FALLBACKS)}, got {call}")
+        near = meant(call.name, (name.partition("(")[0] for name in _FALLBACKS))
+        words = ", ".join(_FALLBACKS)
+        raise ValueError(f"pull: fallback must be one of {words}, got {call}{near}")
     if choice == _FASTEST:
         information = information if "speeds" in information else information + ", speeds"
         columns += ("speed",)

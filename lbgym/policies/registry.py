@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ import numpy as np
 
 from lbgym.engine.access import COMPILED, Entry, cache_by_sources, rule, rule_signature, world_type
 from lbgym.engine.state import State
-from lbgym.suggest import unknown
+from lbgym.suggest import nearest, unknown
 from lbgym.system import System, as_system
 
 
@@ -209,7 +210,10 @@ def parse(text: str) -> Call:
             raise ValueError(f"policy {text!r}: cannot read {stripped[place:]!r}")
         tokens.append((str(match.lastgroup), match.group(str(match.lastgroup))))
         place = match.end()
-    call, rest = _call(tokens, text)
+    try:
+        call, rest = _call(tokens, text)
+    except RecursionError:
+        raise ValueError(f"policy {text[:40]!r}...: too many brackets within brackets") from None
     if rest:
         raise ValueError(f"policy {text!r}: unexpected {rest[0][1]!r} after {call}")
     return call
@@ -279,8 +283,23 @@ def _number(text: str) -> float:
 def one_of(value: Any, table: Mapping[str, Any], where: str) -> Any:
     """The table's entry for a word; else a ValueError that lists the words."""
     if not isinstance(value, str) or value not in table:
-        raise ValueError(f"{where} must be one of {', '.join(table)}, got {_shown(value)}")
+        words, got = ", ".join(table), _shown(value)
+        raise ValueError(f"{where} must be one of {words}, got {got}{meant(value, table)}")
     return table[value]
+
+
+def meant(word: Any, allowed: Iterable[str]) -> str:
+    """ ", did you mean 'pull'?" if a word is near to an allowed one, else nothing."""
+    near = nearest(word, allowed)
+    return "" if near is None else f", did you mean {near!r}?"
+
+
+def real(value: Any, where: str) -> float:
+    """Check a finite number that is at least 0."""
+    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if not number or not 0 <= value < math.inf:
+        raise ValueError(f"{where} must be a number >= 0, got {_shown(value)}")
+    return float(value)
 
 
 def count(value: Any, where: str, least: int = 1) -> int:
@@ -314,7 +333,8 @@ def parts_of(call: Call, system: System) -> Parts:
     allowed = [p.name for p in _arguments(row.build)]
     for key in call.keywords:
         if key not in allowed:
-            raise ValueError(f"policy {call}: unknown argument {key!r}; use {row.usage}")
+            near = meant(key, allowed)
+            raise ValueError(f"policy {call}: unknown argument {key!r}{near}; use {row.usage}")
     try:
         inspect.signature(row.build).bind(system, *call.positional, **call.keywords)
     except TypeError:

@@ -25,7 +25,7 @@ from lbgym.engine.access import inner, pool, rule
 from lbgym.engine.vocabulary import coin, param, pick, pool_at_speed, recall, remember
 from lbgym.system import System
 
-from .registry import Parts, family
+from .registry import Parts, family, real
 
 _TIE = 1e-9  # credits closer than this share of the total speed are equal
 
@@ -125,12 +125,12 @@ def cumulative(weights: tuple[Any, ...], system: System, where: str) -> tuple[fl
             f"got {len(weights)}"
         )
     for k, p in enumerate(weights):
-        if isinstance(p, str) or not (0 <= p < math.inf):
-            raise ValueError(f"{where}: weight {k + 1} must be a number >= 0, got {p}")
-    total = math.fsum(weights)
-    if total <= 0:
+        real(p, f"{where}: weight {k + 1}")
+    largest = max(weights)
+    if largest <= 0:
         raise ValueError(f"{where}: at least one weight must be positive")
-    table = np.cumsum(np.asarray(weights, float)) / total
+    table = np.cumsum(np.asarray(weights, float) / largest)
+    table /= table[-1]
     table[-1] = 1.0
     return tuple(float(x) for x in table)
 

@@ -6,15 +6,14 @@ Nothing here knows what the states mean.
 
 All states of a step are handled at once, as rows of an integer array, so that the work per state is
 that of NumPy (2 to 5 us a transition) and not of the interpreter. Memory: about 100 bytes a
-transition while exploring, then the factors, which fill in: per state some 60 numbers in two
-dimensions, 100 to 600 beyond; at most 300 MB up to `ELIMINATED` states, and some 70 numbers a state
-for the incomplete factors of larger systems.
+transition while exploring, then some 30 to 100 numbers a state while solving.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,7 +23,8 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Booleans = NDArray[np.bool_]
 
-ELIMINATED = 25_000  # states of the largest system solved without iterating
+ELIMINATED = 3_000  # states of the largest system solved without iterating
+BACKWARD = 1e-14  # error of an iterative solution that passes, relative to the matrix
 RESIDUAL = 1e-10  # largest imbalance of a state that passes, over the fastest rate
 
 
@@ -97,6 +97,10 @@ class Chain:
 
 
 # --- finding the states ---------------------------------------------------------------------------
+_Edges = tuple[Integers, Integers, Floats]  # keys left, keys entered, rates
+_Counted = tuple[str, Integers, Floats]  # name, keys, expected counts per unit time
+
+
 class _Found:
     """States seen so far, in order of their keys."""
 
@@ -124,7 +128,9 @@ def explore(model: Model, most: int) -> Chain:
     _, once = np.unique(model.keys(frontier), return_index=True)
     frontier = frontier[once]
     found = _Found(model.keys(frontier))
-    layers, edges, counted = [frontier], [], []
+    layers = [frontier]
+    edges: list[_Edges] = []
+    counted: list[_Counted] = []
     while len(frontier):
         here = model.keys(frontier)
         keys, states, moved = _leave(model, frontier, here, edges, counted)
@@ -141,8 +147,8 @@ def _leave(
     model: Model,
     states: Integers,
     here: Integers,
-    edges: list[tuple[Integers, Integers, Floats]],
-    counted: list[tuple[str, Integers, Floats]],
+    edges: list[_Edges],
+    counted: list[_Counted],
 ) -> tuple[Integers, Integers, bool]:
     """Note all transitions out of some states; the states entered and their keys."""
     all_keys, all_states = [], []
@@ -166,8 +172,8 @@ def _assemble(
     states: Integers,
     keys: Integers,
     model: Model,
-    edges: list[tuple[Integers, Integers, Floats]],
-    counted: list[tuple[str, Integers, Floats]],
+    edges: list[_Edges],
+    counted: list[_Counted],
     first: int,
 ) -> Chain:
     from scipy.sparse import coo_array
@@ -199,22 +205,47 @@ def generator(rates: Any) -> Any:
 def solver(matrix: Any) -> Callable[[Floats], Floats]:
     """A function that solves a diagonally dominant system of equations.
 
-    Small systems by sparse elimination: no pivoting, symmetric ordering. Large ones by GMRES,
-    preconditioned by an incomplete elimination that keeps one number in ten; should it not
-    converge, by elimination after all.
+    Small systems by sparse elimination: no pivoting, symmetric ordering. Others by GMRES: chains
+    that mix fast (short limits) need no more than their diagonal to converge; the rest are
+    preconditioned by an incomplete elimination, which fails rarely; then by elimination after all.
     """
     from scipy.sparse import csc_matrix
 
     matrix = csc_matrix(matrix)
     if matrix.shape[0] <= ELIMINATED:
-        return _refined(matrix, _factors(matrix, None).solve)
-    approximate = _factors(matrix, 1e-3).solve
+        return _by_elimination(matrix)
+    return _Iterative(matrix).solve
+
+
+class _Iterative:
+    """A large system and the cheapest way to solve it that has not failed yet."""
+
+    def __init__(self, matrix: Any) -> None:
+        self.matrix = matrix
+        self.ways = self._ways()
+        self.way = next(self.ways)
+
+    def _ways(self) -> Iterator[Callable[[Floats], Floats | None]]:
+        diagonal = self.matrix.diagonal()
+        yield partial(_gmres, self.matrix, lambda v: v / diagonal, 1)
+        yield partial(_gmres, self.matrix, _factors(self.matrix, 1e-2).solve, 5)
+        yield _by_elimination(self.matrix)
+
+    def solve(self, right: Floats) -> Floats:
+        while (x := self.way(right)) is None:
+            self.way = next(self.ways)
+        return x
+
+
+def _by_elimination(matrix: Any) -> Callable[[Floats], Floats]:
+    """With one step of iterative refinement."""
+    factors = _factors(matrix, None)
 
     def solve(right: Floats) -> Floats:
-        x = _gmres(matrix, approximate, right)
-        return _factors(matrix, None).solve(right) if x is None else x
+        x = factors.solve(right)
+        return np.asarray(x + factors.solve(right - matrix @ x), dtype=np.float64)
 
-    return _refined(matrix, solve)
+    return solve
 
 
 def _factors(matrix: Any, drop: float | None) -> Any:
@@ -228,24 +259,18 @@ def _factors(matrix: Any, drop: float | None) -> Any:
     return splu(matrix, **how) if drop is None else spilu(matrix, drop_tol=drop, **how)
 
 
-def _gmres(matrix: Any, approximate: Callable[[Floats], Floats], right: Floats) -> Floats | None:
-    """The solution to a relative residual of 1e-12; None if that takes too long."""
+def _gmres(
+    matrix: Any, approximate: Callable[[Floats], Floats], rounds: int, right: Floats
+) -> Floats | None:
+    """The solution, to a backward error near that of floats; None if that takes too long."""
     from scipy.sparse.linalg import LinearOperator, gmres
 
     inverse = LinearOperator(matrix.shape, matvec=approximate)
-    x, failed = gmres(matrix, right, M=inverse, rtol=1e-12, atol=0.0, restart=60, maxiter=4)
-    return None if failed else np.asarray(x, dtype=np.float64)
-
-
-def _refined(matrix: Any, solve: Callable[[Floats], Floats]) -> Callable[[Floats], Floats]:
-    """The same with one step of iterative refinement."""
-
-    def twice(right: Floats) -> Floats:
-        x = solve(right)
-        left = right - matrix @ x
-        return x + solve(left) if np.abs(left).max() > 1e-15 * np.abs(right).max() else x
-
-    return twice
+    x, _ = gmres(matrix, right, M=inverse, rtol=1e-13, atol=0.0, restart=80, maxiter=rounds)
+    error = np.abs(right - matrix @ x).max()
+    if not error <= BACKWARD * np.abs(matrix.diagonal()).max() * np.abs(x).max():
+        return None
+    return np.asarray(x, dtype=np.float64)
 
 
 def stationary(chain: Chain) -> tuple[Floats, float]:
@@ -278,7 +303,7 @@ def _given_one(flow: Any, fixed: int) -> Floats:
     into = -np.asarray(flow[others][:, [fixed]].todense()).ravel()
     pi = np.ones(flow.shape[0])
     pi[others] = np.maximum(solver(flow[others][:, others])(into), 0.0)
-    return pi / pi.sum()
+    return np.asarray(pi / pi.sum(), dtype=np.float64)
 
 
 def relative_values(rates: Any, cost: Floats, first: int) -> tuple[float, Floats]:

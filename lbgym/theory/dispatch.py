@@ -185,10 +185,10 @@ class DispatchModel:
         there = states[at]
         shares, probes = self.plan.place.shares(self.queues(there), self.held(there, router))
         rate = shares * (weights[router] * self.system.arrival_rate)[:, None]
-        for i in np.flatnonzero(self.saturated):
+        for i in np.flatnonzero(self.saturated).tolist():
             rows = np.flatnonzero(rate[:, i])
-            counts = {f"joined {i}": 1.0, "waits": 1.0, "probes": probes[rows]}
-            yield Moves(at[rows], rate[rows, i], None, counts)
+            joined = {f"joined {i}": 1.0, "waits": 1.0, "probes": probes[rows]}
+            yield Moves(at[rows], rate[rows, i], None, joined)
         for k, i in enumerate(self.live):
             rows = np.flatnonzero(rate[:, i])
             target, counts = self._join(there[rows], k, router[rows])
@@ -211,9 +211,7 @@ class DispatchModel:
             "withdrawn": withdrawn.astype(float),
         }
 
-    def _filled(
-        self, q: Integers, code: Integers, refused: Booleans
-    ) -> tuple[Integers, Booleans]:
+    def _filled(self, q: Integers, code: Integers, refused: Booleans) -> tuple[Integers, Booleans]:
         """Codes once a job has come, and where a message was withdrawn."""
         if not self.plan.messages or self.codes.fate != "withdraw":
             return code, np.zeros(len(q), dtype=bool)
@@ -273,11 +271,15 @@ class DispatchModel:
         assert self.plan.allowed is not None
         q = self.queues(states)
         source, place = self.live[k], self.live[j]
-        asked = np.flatnonzero((q[:, source] > 0) & (q[:, place] < self.limits[place]))
         each = self.system.migration_rate / self.system.servers
-        rate = each * q[asked, source]
+        room = q[:, place] < self.limits[place]
         if self.plan.looks:
-            yield Moves(asked, rate, None, {"probes": float(self.plan.looks)})
+            heard = room | (self.plan.search is not None)  # local search asks full servers, too
+            looking = np.flatnonzero((q[:, source] > 0) & heard)
+            looks = {"probes": float(self.plan.looks)}
+            yield Moves(looking, each * q[looking, source], None, looks)
+        asked = np.flatnonzero((q[:, source] > 0) & room)
+        rate = each * q[asked, source]
         goes = self.plan.allowed(source, place, q[asked])
         rows, rate = asked[goes], rate[goes]
         target = states[rows]

@@ -23,6 +23,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -229,6 +230,10 @@ def _moved(law: Floats, births: Floats, deaths: Floats, step: float) -> Floats:
     return after
 
 
+def _step(rates: Rates, step: float, law: Floats) -> Floats:
+    return _moved(law, *rates(law), step)
+
+
 def _fixed_point(rates: Rates, law: Floats) -> tuple[Floats, float]:
     """A law that reproduces itself, and the change that one more iteration makes.
 
@@ -242,8 +247,8 @@ def _fixed_point(rates: Rates, law: Floats) -> tuple[Floats, float]:
             break
         law = start
         for _ in range(_STEPS):
-            law = _moved(law, *rates(law), step)
-        law, error = _anderson(lambda x, h=step: _moved(x, *rates(x), h), law, _ITERATIONS)
+            law = _step(rates, step, law)
+        law, error = _anderson(partial(_step, rates, step), law, _ITERATIONS)
     return law, error
 
 
@@ -313,9 +318,7 @@ def _result(limit: _Limit, name: str, begun: float) -> MeanField:
         blocking_probability=limit.lost,
         jobs_in_system=per_server * system.servers,
         jobs_per_server=per_server,
-        jobs_per_pool=tuple(
-            float(x * p.servers) for x, p in zip(jobs, system.pools, strict=True)
-        ),
+        jobs_per_pool=tuple(float(x * p.servers) for x, p in zip(jobs, system.pools, strict=True)),
         messages_per_job=limit.messages,
         withdrawals_per_job=limit.withdrawals,
         migrations_per_job=limit.migrations,
@@ -495,8 +498,7 @@ def _counted(
         moves = float((migrations(law)[1] * held).sum()) / levels.arrival_rate
     if the_plan.looks:
         beta = levels.system.migration_rate
-        looks = beta * float((held * levels.q).sum() * (held * levels.room).sum())
-        looks /= levels.arrival_rate
+        looks = beta * float((held * levels.q).sum()) / levels.arrival_rate
     d = the_plan.place.d if isinstance(the_plan.place, Least) else None
     return _Limit(
         levels,

@@ -24,6 +24,8 @@ from .closed_form import best_split
 Groups = tuple[tuple[int, ...], ...]
 Allowed = Callable[[int, int, Integers], Booleans]
 
+OPTIMAL = "optimal"  # what the policies of `optimal` are called
+
 _SAME = 1e-12  # relative; indices closer than this tie
 
 
@@ -218,7 +220,11 @@ def plan(system: System, policy: Any) -> Plan:
     for: those with memory of their own, and users' rules.
     """
     if isinstance(policy, Policy) and policy.name == OPTIMAL:
-        return _of_table(policy).bound(system, OPTIMAL)
+        from .table import plan_of  # compiled code, which takes a moment to import
+
+        if policy.system != system:
+            raise ValueError("policy optimal: it belongs to another system; ask optimal for this")
+        return plan_of(policy)
     bound = make(policy, system)
     try:
         call = parse(bound.name)
@@ -237,22 +243,6 @@ def _no_plan(name: str) -> str:
             f"exact chain can hold; simulate it, or ask for one of {known}"
         )
     return f"policy {name}: theory knows no probabilities for it; it knows {known}"
-
-
-OPTIMAL = "optimal"
-
-
-def _of_table(policy: Policy) -> Plan:
-    from .table import tables_of
-
-    action, bits = tables_of(policy)
-    return Plan(
-        name=policy.name,
-        groups=tuple((i,) for i in range(policy.system.servers)),
-        place=Table(action),
-        allowed=None if bits is None else table_moves(bits),
-        looks=0 if bits is None else policy.system.servers,
-    )
 
 
 def _split(system: System, weights: NDArray[np.float64] | Sequence[float]) -> Plan:

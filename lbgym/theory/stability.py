@@ -28,8 +28,8 @@ import numpy as np
 from lbgym.system import System, as_system
 
 from .chain import Floats, TooLarge
+from .cutting import OVERLOADED, Solution, affordable, crowded, settle
 from .dispatch import Cut, DispatchModel
-from .exact import OVERLOADED, Solution, affordable, crowded, settle
 from .rules import Least, Placement, Plan, Pull, Static, Table, Threshold, plan
 
 _PRECISION = 1e-6  # of a critical arrival rate, relative
@@ -57,12 +57,7 @@ def _lines(system: System, the_plan: Plan) -> list[tuple[float, float]] | None:
     endless = capacity[np.isfinite(capacity)]
     if len(endless) == 0:
         return []
-    if the_plan.allowed is not None and not isinstance(the_plan.place, Table):
-        if len(endless) < system.servers:
-            raise ValueError(
-                "critical_load: local search is known where no server, or every server, has a "
-                "limit; give all of them one, or none"
-            )
+    if the_plan.search is not None:
         return [(1.0, float(endless.sum()))]
     if isinstance(the_plan.place, Static):
         rows = zip(the_plan.place.p, capacity, strict=True)
@@ -87,18 +82,18 @@ def _slowest(place: Least, endless: Floats, n: int) -> list[tuple[float, float]]
 
 
 # --- saturated servers, the others as a chain -----------------------------------------------------
+def _number_of_sets(system: System, the_plan: Plan) -> int:
+    sizes = [len(g) for g in the_plan.groups if math.isinf(system.limits[g[0]])]
+    return math.prod(size + 1 for size in sizes)
+
+
 def _sets(system: System, the_plan: Plan) -> list[frozenset[int]]:
-    """Every set of servers without a limit, up to the order within groups; few and slow ones first."""
-    choices: list[list[tuple[int, ...]]] = []
-    for group in the_plan.groups:
-        if math.isinf(system.limits[group[0]]):
-            choices.append([group[:k] for k in range(len(group) + 1)])
-    number = math.prod(map(len, choices))
-    if number > _SETS:
-        raise ValueError(
-            f"critical_load: {the_plan.name} needs each of {number:,} sets of servers, at most "
-            f"{_SETS} can be tried; take fewer servers"
-        )
+    """Every set of servers without a limit, up to order within groups; few and slow ones first."""
+    choices = [
+        [group[:k] for k in range(len(group) + 1)]
+        for group in the_plan.groups
+        if math.isinf(system.limits[group[0]])
+    ]
     found = (frozenset(itertools.chain(*parts)) for parts in itertools.product(*choices))
     return sorted((u for u in found if u), key=lambda u: (len(u), sum(system.speeds[i] for i in u)))
 
@@ -204,8 +199,22 @@ def _by_sets(system: System, policy: Any, the_plan: Plan) -> float:
     return highest
 
 
-def _unknown(the_plan: Plan) -> bool:
-    return isinstance(the_plan.place, Table)
+def _unknown(system: System, the_plan: Plan) -> str | None:
+    """Why the stability of a policy is not known; None if it is."""
+    endless = np.isinf(system.limits)
+    if not endless.any():
+        return None
+    if the_plan.search is not None and not endless.all():
+        return "local search is known where no server, or every server, has a limit"
+    if isinstance(the_plan.place, Table) or (the_plan.allowed and the_plan.search is None):
+        return "it is known for named policies only"
+    number = _number_of_sets(system, the_plan)
+    if isinstance(the_plan.place, Pull) and number > _SETS:
+        return (
+            f"each of {number:,} sets of servers would have to be tried, at most {_SETS} can; "
+            "take fewer servers"
+        )
+    return None
 
 
 # --- the answers ----------------------------------------------------------------------------------
@@ -222,8 +231,9 @@ def critical_load(system: Any, policy: Any) -> float:
     """
     system = as_system(system)
     the_plan = plan(system, policy)
-    if _unknown(the_plan):
-        raise ValueError(f"critical_load: {the_plan.name} is not known; take a named policy")
+    unknown = _unknown(system, the_plan)
+    if unknown is not None:
+        raise ValueError(f"critical_load of {the_plan.name}: {unknown}")
     lines = _lines(system, the_plan)
     try:
         if lines is None:
@@ -235,7 +245,7 @@ def critical_load(system: Any, policy: Any) -> float:
             f"critical_load: {the_plan.name} on {system.servers} servers needs a chain of more "
             f"than {error.states:,} states; take fewer servers or routers"
         ) from None
-    return rate * system.mean_size / system.capacity
+    return float(rate * system.mean_size / system.capacity)
 
 
 def growth(system: Any, policy: Any) -> float:
@@ -244,13 +254,13 @@ def growth(system: Any, policy: Any) -> float:
     the_plan = plan(system, policy)
     rate = growth_of(system, the_plan)
     if rate is None:
-        raise ValueError(f"growth: {the_plan.name} is not known; take a named policy")
+        raise ValueError(f"growth under {the_plan.name}: {_unknown(system, the_plan)}")
     return max(rate, 0.0)
 
 
 def growth_of(system: System, the_plan: Plan) -> float | None:
     """The growth of an unstable system, else the largest (negative) margin; None if not known."""
-    if _unknown(the_plan):
+    if _unknown(system, the_plan) is not None:
         return None
     lines = _lines(system, the_plan)
     if lines is None:

@@ -2,8 +2,9 @@
 
 Params: for each server the longest queue of the table; the server for an arriving job at each
 combination of queue lengths, the last server's varying fastest; then, if jobs migrate, for each
-source and target a table of the same size, 1 where the job moves. Longer queues are clipped to the
-table. It looks at all n servers (2n messages a decision).
+source and target a table of the same size, 1 where the job moves; last, where arriving jobs are
+spread by given probabilities instead, these, accumulated. Longer queues are clipped to the table.
+A decision looks at all n servers (2n messages).
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbgym.engine.access import inner, rule
-from lbgym.engine.vocabulary import param, probe_all, seen
+from lbgym.engine.vocabulary import coin, param, probe_all, seen
 from lbgym.policies.registry import Parts, Policy, stay
 from lbgym.system import System
 
-from .rules import OPTIMAL
+from .rules import OPTIMAL, Plan, Static, Table, table_moves
 
 # Compiled code; Numba's decorators are untyped.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
@@ -49,6 +50,16 @@ def place_by_table(w):
 
 
 @rule
+def place_by_chance(w):
+    """A server drawn by the probabilities at the end."""
+    u = coin(w)
+    i = 0
+    while i < w.n_servers - 1 and u >= param(w, w.n_params - w.n_servers + i):
+        i += 1
+    return i
+
+
+@rule
 def move_by_table(w):
     """Move if the table of this source and target says so."""
     probe_all(w)
@@ -59,27 +70,56 @@ def move_by_table(w):
 
 
 def table_policy(
-    system: System, action: NDArray[np.int64], moves: NDArray[np.bool_] | None
+    system: System,
+    action: NDArray[np.int64],
+    moves: NDArray[np.bool_] | None,
+    place: NDArray[np.float64] | None = None,
 ) -> Policy:
-    """The policy of a table: action has one axis a server, moves two more (source, target)."""
-    tables = [action.ravel()] if moves is None else [action.ravel(), moves.ravel()]
-    params = np.concatenate([np.array(action.shape) - 1, *tables])
+    """The policy of a table: action has one axis a server, moves two more (source, target).
+
+    place : the probabilities by which arriving jobs are spread, if not by the table
+    """
+    pieces = [np.array(action.shape) - 1, action.ravel()]
+    if moves is not None:
+        pieces.append(moves.ravel())
+    if place is not None:
+        pieces.append(np.cumsum(place))
     parts = Parts(
-        place=place_by_table,
+        place=place_by_table if place is None else place_by_chance,
         move=stay if moves is None else move_by_table,
-        params=tuple(float(x) for x in params),
+        params=tuple(float(x) for x in np.concatenate(pieces)),
         information="live queue lengths, the system",
         columns=("queue",) if moves is None else ("queue", "kind", "source", "target"),
     )
     return Policy(OPTIMAL, system, parts)
 
 
-def tables_of(policy: Policy) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
-    """The tables of a policy that `table_policy` made."""
+def plan_of(policy: Policy) -> Plan:
+    """The probabilities of a policy that `table_policy` made."""
     n, params = policy.system.servers, np.array(policy.parts.params)
     shape = tuple((params[:n] + 1).astype(int))
     size = int(np.prod(shape))
     action = params[n : n + size].astype(np.int64).reshape(shape)
-    if policy.parts.move is not move_by_table:
-        return action, None
-    return action, (params[n + size :] > 0.5).reshape((n, n, *shape))
+    moves = None
+    if policy.parts.move is move_by_table:
+        bits = params[n + size : n + size * (1 + n * n)] > 0.5
+        moves = bits.reshape((n, n, *shape))
+    if policy.parts.place is place_by_chance:
+        return table_plan(policy.system, action, moves, np.diff(params[-n:], prepend=0.0))
+    return table_plan(policy.system, action, moves, None)
+
+
+def table_plan(
+    system: System,
+    action: NDArray[np.int64],
+    moves: NDArray[np.bool_] | None,
+    place: NDArray[np.float64] | None,
+) -> Plan:
+    """The same as a plan."""
+    return Plan(
+        name=OPTIMAL,
+        groups=tuple((i,) for i in range(system.servers)),
+        place=Table(action) if place is None else Static(place),
+        allowed=None if moves is None else table_moves(moves),
+        looks=0 if moves is None else system.servers,
+    ).bound(system, OPTIMAL)

@@ -1,0 +1,36 @@
+"""Theory: exact solutions, limits, stability and the optimum, to check and to score with.
+
+- `exact`: the stationary numbers of a small system under a named policy
+- `mean_field`: the limit of many servers; `ou_covariance`: fluctuations about it
+- `critical_load`: up to which load a policy is stable; `growth`: how fast it fails beyond
+- `optimal`: the best policy with full information; `lower_bound`: what none can beat
+- `closed_form`: formulas for single queues and limits
+- `plot_switching_curve`: where a policy sends jobs on two servers
+"""
+
+from . import closed_form
+from .bound import LowerBound, lower_bound
+from .exact import exact
+from .mean_field import Fluctuations, MeanField, mean_field, ou_covariance
+from .optimal import Optimal, optimal
+from .plots import plot_switching_curve, switching_curve
+from .result import Exact
+from .stability import critical_load, growth
+
+__all__ = [
+    "Exact",
+    "Fluctuations",
+    "LowerBound",
+    "MeanField",
+    "Optimal",
+    "closed_form",
+    "critical_load",
+    "exact",
+    "growth",
+    "lower_bound",
+    "mean_field",
+    "optimal",
+    "ou_covariance",
+    "plot_switching_curve",
+    "switching_curve",
+]

@@ -1,0 +1,270 @@
+"""`optimal` attains every known optimum, its policy runs everywhere, nothing beats the bound."""
+
+import json
+import re
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from lbgym import Pool, System, theory
+from lbgym.simulate import simulate
+
+VALUES = json.loads((Path(__file__).parent / "data" / "theory_values.json").read_text())
+OPTIMUM = 1e-5
+
+
+def servers(*speeds, load=0.7, **same):
+    return System([Pool(1, speed=mu) for mu in speeds], load=load, **same)
+
+
+KNOWN = [
+    pytest.param(key, marks=[pytest.mark.slow] if key.startswith(("n3", "n2_14")) else [])
+    for key in VALUES["optimal"]
+]
+
+
+@pytest.mark.parametrize("key", KNOWN)
+def test_optimum_of_dispatch(key):
+    entry = VALUES["optimal"][key]
+    best = theory.optimal(System([Pool(1, speed=mu) for mu in entry["mu"]], load=entry["rho"]))
+    assert best.jobs_in_system == pytest.approx(entry["EN_opt"], rel=OPTIMUM)
+    assert best.cost_per_time == pytest.approx(entry["EN_opt"], rel=OPTIMUM)
+    assert best.response_time == pytest.approx(entry["ER_opt"], rel=OPTIMUM)
+    assert best.truncation_error < OPTIMUM
+    shown = next((v for k, v in entry.items() if k.startswith("action_table")), None)
+    if shown is not None:
+        table = best.table[: len(shown), : len(shown[0])]
+        assert (table == np.array(shown)[: table.shape[0], : table.shape[1]]).all()
+
+
+@pytest.mark.parametrize(
+    "key", ["n2_12_07", "n2_1_10_07", pytest.param("n2_14_09", marks=pytest.mark.slow)]
+)
+def test_named_policies_are_as_far_from_the_optimum_as_known(key):
+    entry = VALUES["optimal"][key]
+    system = System([Pool(1, speed=mu) for mu in entry["mu"]], load=entry["rho"])
+    for name, known in entry["cmp"].items():
+        rule, ties = name.replace("JSEDqmu", "JSED").lower().split("_tie")
+        ties = {"fast": "fastest", "random": "random"}[ties]
+        found = theory.exact(system, f"{rule}(ties={ties})").jobs_in_system
+        assert found == pytest.approx(known["EN"], rel=1e-5)
+        assert found >= entry["EN_opt"] * (1 - 1e-9)
+
+
+# MODELS section 11: where an agent has room.
+ROOM = [
+    ((1.0, 10.0), 2.7470, {"sed": 3.0121, "jsed(ties=fastest)": 3.0058, "fpi": 2.8342}, "n"),
+    ((1.0, 10.0), 2.7470, {"threshold(4)": 2.7513}, "n"),
+    ((1.0, 2.0, 4.0), 3.3818, {"sed": 3.6244, "fpi": 3.4445, "index(1/2)": 3.3857}, "slow"),
+    (
+        (0.2, 0.2, 2.6),
+        3.1320,
+        {"jsed(ties=fastest)": 3.7502, "sed": 3.6802, "fpi": 3.3104, "index(1/4)": 3.1987},
+        "slow",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("speeds", "best", "rules"),
+    [pytest.param(*r[:3], marks=[pytest.mark.slow] if r[3] == "slow" else []) for r in ROOM],
+)
+def test_the_room_between_rules_and_the_optimum(speeds, best, rules):
+    system = servers(*speeds)
+    for policy, known in rules.items():
+        assert theory.exact(system, policy).jobs_in_system == pytest.approx(known, abs=6e-5)
+    assert theory.optimal(system).jobs_in_system == pytest.approx(best, abs=6e-5)
+
+
+def test_jsq_is_optimal_for_equal_servers():
+    best = theory.optimal(servers(1.0, 1.0))
+    q0, q1 = np.indices(best.table.shape)
+    differ = q0 != q1
+    assert (best.table == (q1 < q0))[differ].all()
+    exact = theory.exact(servers(1.0, 1.0), "jsq").jobs_in_system
+    assert best.jobs_in_system == pytest.approx(exact, rel=1e-8)
+
+
+# --- Migration. -----------------------------------------------------------------------------------
+def open_search(rates, speeds, beta):
+    pools = [Pool(1, speed=mu, discipline="ps") for mu in speeds]
+    return System(pools, arrival_rate=sum(rates), migration_rate=beta)
+
+
+SEARCHES = [
+    pytest.param(key, marks=[pytest.mark.slow] if "S=60" in key else [])
+    for key in VALUES["rls_open_optimal"]
+]
+
+
+@pytest.mark.parametrize("key", SEARCHES)
+def test_optimum_of_moving_or_staying(key):
+    entry = VALUES["rls_open_optimal"][key]
+    pattern = r"lam=\((.*?)\),mu=\((.*?)\),beta=([\d.]+),S=\d+,move_cost=([\d.]+)"
+    lam, mu, beta, cost = re.match(pattern, key).groups()
+    rates, speeds = ([float(x) for x in part.split(",")] for part in (lam, mu))
+    system = open_search(rates, speeds, float(beta))
+    place = f"static({rates[0]}, {rates[1]})"
+    best = theory.optimal(system, move_cost=float(cost), place=place)
+    # The known values are of systems cut at S jobs, which lowers that with S = 60 by 2e-5.
+    near = 3e-5 if "S=60" in key else OPTIMUM
+    assert best.cost_per_time == pytest.approx(entry["optimal_move_or_stay"], rel=near)
+    search = theory.exact(system, f"local-search(place={place})").jobs_in_system
+    assert search == pytest.approx(entry["RLS"], rel=near)
+    again = theory.exact(system, best.policy, move_cost=float(cost))
+    assert again.cost == pytest.approx(best.cost, rel=1e-6)
+
+
+def test_optimum_with_a_move_cost():  # MODELS section 11
+    system = open_search((0.8, 0.8), (1.0, 1.0), 1.0)
+    best = theory.optimal(system, move_cost=2.0, place="random")
+    assert best.cost_per_time == pytest.approx(5.4769, abs=2e-4)
+    search = theory.exact(system, "local-search", move_cost=2.0)
+    assert search.cost * 1.6 == pytest.approx(5.7608, abs=2e-4)
+    both = theory.optimal(system, move_cost=2.0)
+    assert both.cost_per_time < best.cost_per_time - 0.5  # jobs are placed well, too
+
+
+# --- Limits. --------------------------------------------------------------------------------------
+SHORT = System([Pool(1, limit=3), Pool(1, speed=2.0, limit=4), Pool(1, limit=2)], load=0.9)
+
+
+def test_with_limits_no_rule_costs_less_and_the_bound_is_below():
+    best = theory.optimal(SHORT)
+    bound = theory.lower_bound(SHORT)
+    for policy in ("jsq", "sed", "jsed(ties=fastest)", "jsq(2)", "pull", "weighted-random"):
+        assert best.cost < theory.exact(SHORT, policy).cost
+    assert bound.cost < best.cost
+    assert theory.exact(SHORT, best.policy).cost == pytest.approx(best.cost, rel=1e-10)
+    assert best.cost_per_time == pytest.approx(best.cost * SHORT.arrival_rate, rel=1e-10)
+    assert best.truncation_error == 0
+
+
+def test_lossless_and_other_objectives():
+    free = theory.optimal(SHORT, loss_charge=3.0)
+    safe = theory.optimal(SHORT, loss_charge=3.0, lossless=True)
+    fewest = theory.optimal(SHORT, objective="blocking_probability")
+    assert free.cost < safe.cost
+    assert free.blocking_probability > safe.blocking_probability >= fewest.blocking_probability
+    full = np.array(SHORT.limits, dtype=int)
+    for state in np.ndindex(safe.table.shape):
+        chosen = safe.table[state]
+        assert state[chosen] < full[chosen] or state == tuple(full)
+
+
+def test_value_iteration_finds_the_same():
+    system = System([Pool(1, limit=2), Pool(1, speed=2.0, limit=2)], load=0.8)
+    charge, arrivals = system.default_loss_charge, system.arrival_rate
+    fastest = arrivals + 3.0
+    values = np.zeros((3, 3))
+    for _ in range(5_000):
+        new = np.zeros((3, 3))
+        for a, b in np.ndindex(3, 3):
+            options = [
+                values[a + 1, b] if a < 2 else values[a, b] + charge,
+                values[a, b + 1] if b < 2 else values[a, b] + charge,
+            ]
+            served = 1.0 * values[max(a - 1, 0), b] + 2.0 * values[a, max(b - 1, 0)]
+            new[a, b] = (a + b + arrivals * min(options) + served) / fastest
+        gain = (new - values)[0, 0] * fastest
+        values = new - new[0, 0]
+    assert theory.optimal(system).cost_per_time == pytest.approx(gain, rel=1e-9)
+
+
+# --- The policy runs everywhere. ------------------------------------------------------------------
+def test_the_optimum_attains_its_value_in_simulation():
+    system = servers(1.0, 10.0)
+    best = theory.optimal(system)
+    run = simulate(system, best.policy, jobs=1_000_000, seed=2)
+    assert abs(run.cost.mean - best.cost) < 4.5 / 1.96 * run.cost.half_width
+    assert run.messages_per_job.mean == 4
+
+
+def test_the_optimum_with_moves_attains_its_value_in_simulation():
+    system = open_search((0.8, 0.8), (1.0, 1.0), 1.0)
+    for place in (None, "random"):
+        best = theory.optimal(system, move_cost=2.0, place=place)
+        run = simulate(system, best.policy, jobs=500_000, seed=4, move_cost=2.0)
+        for name in ("cost", "migrations_per_job", "messages_per_job"):
+            estimate = getattr(run, name)
+            allowed = 4.5 / 1.96 * estimate.half_width
+            assert estimate.mean == pytest.approx(getattr(best, name), abs=allowed), name
+
+
+def test_the_optimum_acts_as_an_agent():
+    system = servers(1.0, 10.0)
+    policy = theory.optimal(system).policy
+    env = gym.make("lbgym/MultiRouter-v0", system=system, observe=policy.columns)
+    rule = simulate(system, policy, jobs=20_000, seed=3)
+    agent = simulate(system, policy.agent(env), jobs=20_000, seed=3)
+    assert agent.cost.mean == rule.cost.mean
+    assert agent.jobs_per_pool == rule.jobs_per_pool
+
+
+# --- What it refuses. -----------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"system": System(Pool(50), load=0.5)}, "states, at most .* take 2 or 3 servers"),
+        ({"system": "flagship"}, "states, at most"),
+        ({"system": servers(1.0, 2.0, load=1.0)}, "no policy keeps load 1 stable"),
+        ({"system": SHORT, "objective": "jobs_in_system"}, "losing them; use cost"),
+        ({"system": SHORT, "objective": "speed"}, "objective: must be one of"),
+        ({"system": SHORT, "place": "random"}, "only where jobs migrate"),
+        (
+            {"system": servers(1.0, 2.0, migration_rate=1.0), "place": "jsq"},
+            "place: must be random",
+        ),
+        ({"system": servers(1.0, 2.0), "cap": 1_000}, "states, at most"),
+    ],
+)
+def test_what_has_no_optimum_is_refused_with_a_reason(arguments, said):
+    with pytest.raises(ValueError, match=said):
+        theory.optimal(**arguments)
+
+
+def test_an_optimum_belongs_to_its_system():
+    best = theory.optimal(SHORT)
+    with pytest.raises(ValueError, match="another system"):
+        theory.exact(SHORT.with_load(0.5), best.policy)
+
+
+# --- The bound. -----------------------------------------------------------------------------------
+def test_lower_bounds():  # MODELS sections 9 and 11
+    assert theory.lower_bound(servers(1.0, 10.0)).jobs_in_system == pytest.approx(2.399, abs=5e-4)
+    assert theory.lower_bound("flagship").cost == pytest.approx(0.791, abs=5e-4)
+    queue = theory.closed_form.mmc(2.1, 3)
+    equal = theory.lower_bound(System(Pool(3), arrival_rate=2.1))
+    assert equal.cost == pytest.approx(queue.response_time, rel=1e-12)
+
+
+def test_the_bound_falls_with_the_charge():
+    costs = [theory.lower_bound("flagship", charge).cost for charge in (0.0, 1.0, 5.0, 20.0, 1e3)]
+    assert costs == sorted(costs)
+    assert costs[0] == 0
+    with pytest.raises(ValueError, match="load below 1"):
+        theory.lower_bound(System(Pool(2), load=1.2))
+    with pytest.raises(ValueError, match="loss_charge"):
+        theory.lower_bound("flagship", -1.0)
+
+
+# --- Pictures. ------------------------------------------------------------------------------------
+def test_switching_curves():
+    system = servers(1.0, 10.0)
+    best = theory.optimal(system)
+    curve = theory.switching_curve(system, best, longest=9)
+    assert curve.tolist() == [int(best.table[:, k].argmax()) for k in range(4)] + [1] * 6
+    assert theory.switching_curve(system, "threshold(4)", longest=6).tolist() == [0] * 4 + [1] * 3
+    with pytest.raises(ValueError, match="two servers"):
+        theory.switching_curve("triple", "sed")
+    with pytest.raises(ValueError, match="messages"):
+        theory.switching_curve(system, "pull")
+
+
+def test_switching_curves_are_drawn():
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    axes = theory.plot_switching_curve(servers(1.0, 10.0), "sed", "threshold(4)", longest=10)
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["sed", "threshold(4)"]
