@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from lbgym import stats
 from lbgym.engine import Overload, State, layout
-from lbgym.engine.run import run_until
+from lbgym.engine.run import run_to_balance, run_until
 from lbgym.policies import Policy, make
 from lbgym.stats import Estimate
 from lbgym.system import System, as_system
@@ -82,6 +82,7 @@ class Result:
     blocking_probability : of all jobs, to be lost
     messages_per_job, withdrawals_per_job, migrations_per_job : per arrival, one-way messages
     slowdown : None where its mean is infinite (exponential sizes, FCFS)
+    balancing_time : closed systems only: time until no job could gain by moving
     growth : jobs in system gained per unit time; `stable` True, False or None (undecided)
     utilization : busy share of the capacity; `utilization_per_pool`, `jobs_per_pool` by pool
     queue_tail : ``{"all": [...], "pools": [[...], ...]}``, fraction of servers with >= k jobs
@@ -120,6 +121,7 @@ class Result:
     warmup: int
     events: int
     seconds: float
+    balancing_time: Estimate | None
     batches: dict[str, NDArray[np.float64]]
     histograms: NDArray[np.int64]
 
@@ -130,7 +132,10 @@ class Result:
     def batch_costs(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Total cost and number of arrivals of each batch; shapes (batches,)."""
         b = self.batches
-        total = b["area"] + self.loss_charge * b["blocked"] + self.move_cost * b["migrations"]
+        if self.balancing_time is not None:
+            return b["balancing_time"] + self.move_cost * b["migrations"], b["arrivals"]
+        holding = not self.system.has_units
+        total = stats.total_cost(b, self.loss_charge, self.move_cost, holding)
         return total, b["arrivals"]
 
     def to_dict(self) -> dict[str, Any]:
@@ -214,11 +219,19 @@ def _counts(states: Iterable[State]) -> dict[str, int]:
     return {key: sum(int(w[name]) for w in worlds) for key, name in layout.COUNTS.items()}
 
 
+def _blocking_by_class(tracks: Sequence[Track]) -> tuple[float, ...]:
+    """Share of each class's jobs that was lost in the measured window."""
+    counts = sum(t.classes[-1] - t.classes[0] for t in tracks)
+    return tuple(float(lost / max(came, 1)) for came, lost in np.asarray(counts))
+
+
 def _result(runs: Sequence[Any], system: System, seconds: float, given: dict[str, Any]) -> Result:
     tracks = [run.track for run in runs]
     b = _batches(tracks)
-    estimates: dict[str, Any] = stats.per_job(b, given["loss_charge"], given["move_cost"])
-    if all(spec.limit is None for spec in system.pools):
+    estimates: dict[str, Any] = stats.per_job(
+        b, given["loss_charge"], given["move_cost"], not system.has_units
+    )
+    if all(system.limit_of(spec) is None for spec in system.pools):
         estimates["blocking_probability"] = Estimate(0.0, 0.0, 0.0)
     overloaded = any(t.overloaded for t in tracks)
     is_stable = stats.stable(b["present"], b["clock"], system.arrival_rate, len(runs))
@@ -232,8 +245,9 @@ def _result(runs: Sequence[Any], system: System, seconds: float, given: dict[str
         loss_charge=given["loss_charge"],
         move_cost=given["move_cost"],
         slowdown=None,
+        balancing_time=None,
         stable=False if overloaded else is_stable,
-        blocking_by_class=(float(estimates["blocking_probability"]),) * len(system.class_shares),
+        blocking_by_class=_blocking_by_class(tracks),
         counts=_counts(run.state for run in runs),
         jobs=sum(int(run.state.world[0]["arrivals"]) for run in runs),
         warmup=min(given["warmup"], *(int(t.totals[0][TOTALS.index("arrivals")]) for t in tracks)),
@@ -305,6 +319,8 @@ def simulate(
     _finite("move_cost", move_cost)
     skipped = jobs // 10 if warmup is None else warmup
     seeds = _generators(seed, replications)
+    if system.closed_jobs is not None:
+        return simulate_closed(system, policy, jobs, seed, start, float(move_cost), progress)
     options = {"max_jobs": max_jobs, "start": "empty" if start is None else start}
     begun = time.perf_counter()
     group = _group(system, policy, seeds, options, threads)
@@ -443,6 +459,78 @@ def _check(
         or not 0 < precision < 1
     ):
         raise ValueError(f"precision: must be between 0 and 1, got {precision!r}")
+
+
+# --- closed systems -------------------------------------------------------------------------------
+def simulate_closed(
+    system: System,
+    policy: Any,
+    episodes: int,
+    seed: int,
+    start: Any,
+    move_cost: float,
+    progress: Progress | None,
+) -> Result:
+    """Many independent episodes of a closed system, each until it is balanced."""
+    bound = make(policy, system)
+    _, move = bound.rules()
+    state = bound.state(max_jobs=max(10_000_000, system.closed_jobs or 0))
+    state.seed(_generators(seed, None)[0])
+    begun, run = time.perf_counter(), run_to_balance.ready()
+    w = state.world[0]
+    times, moves, events = np.zeros(episodes), np.zeros(episodes), 0
+    for k in range(episodes):
+        state.begin("empty" if start is None else start)
+        while (status := run(state.address, move)) != layout.BALANCED:
+            if status == layout.GROW:
+                state.grow()
+            elif status == layout.INVALID:
+                raise ValueError(f"policy {bound.name}: chose server {w['action']}")
+        times[k], moves[k] = w["clock"], w["migrations"]
+        events += int(w["events"])
+        if progress is not None:
+            progress(k + 1, episodes)
+    each = np.ones(episodes)
+    nothing = Estimate(math.nan, math.nan, math.nan)
+    jobs = float(system.closed_jobs or 0)
+    return Result(
+        system=system,
+        policy=bound.name,
+        information=bound.information,
+        seed=seed,
+        replications=1,
+        loss_charge=0.0,
+        move_cost=move_cost,
+        cost=stats.ratio(times + move_cost * moves, each),
+        response_time=nothing,
+        waiting_probability=nothing,
+        blocking_probability=Estimate(0.0, 0.0, 0.0),
+        jobs_in_system=Estimate(jobs, jobs, jobs),
+        messages_per_job=nothing,
+        withdrawals_per_job=nothing,
+        migrations_per_job=stats.ratio(moves, jobs * each),
+        growth=Estimate(0.0, 0.0, 0.0),
+        slowdown=None,
+        balancing_time=stats.ratio(times, each),
+        stable=True,
+        utilization=0.0,
+        utilization_per_pool=(0.0,) * len(system.pools),
+        jobs_per_pool=tuple(float(x) for x in _jobs_by_pool(state)),
+        queue_tail={"all": [], "pools": [[] for _ in system.pools]},
+        blocking_by_class=(0.0,),
+        counts=_counts([state]),
+        jobs=episodes,
+        warmup=0,
+        events=events,
+        seconds=time.perf_counter() - begun,
+        batches={"balancing_time": times, "migrations": moves, "arrivals": each},
+        histograms=np.zeros((1, layout.BINS), np.int64),
+    )
+
+
+def _jobs_by_pool(state: State) -> NDArray[np.float64]:
+    lengths = state.arrays["servers"]["length"].astype(float)
+    return np.bincount(state.system.pool_of_server, weights=lengths)
 
 
 # --- compare --------------------------------------------------------------------------------------

@@ -204,6 +204,9 @@ def _accessor(name: str) -> Any:
 _accessors = {accessor: _accessor(name) for name, (accessor, _, _) in ARRAYS.items()}
 server = _accessors["server"]
 pool = _accessors["pool"]
+tick_row = _accessors["tick_row"]
+job_class = _accessors["job_class"]
+edge = _accessors["edge"]
 router = _accessors["router"]
 message_list = _accessors["message_list"]
 held = _accessors["held"]

@@ -118,6 +118,7 @@ class Family:
     build: Callable[..., Parts]
     information: str
     columns: tuple[str, ...]
+    on_graph: bool = False
 
     @property
     def help(self) -> str:
@@ -131,7 +132,7 @@ class Family:
             if parameter.kind is parameter.VAR_POSITIONAL:
                 shown.append("p1, ..., pn")
             elif parameter.kind is parameter.KEYWORD_ONLY:
-                shown.append(f"{parameter.name}={parameter.default}")
+                shown.append(f"{parameter.name.replace('_', '-')}={parameter.default}")
             elif parameter.default is parameter.empty:
                 shown.append(parameter.name)
             else:
@@ -144,12 +145,17 @@ _ALIASES: dict[str, str] = {}
 
 
 def family(
-    name: str, *, information: str, columns: Iterable[str] = (), aliases: Iterable[str] = ()
+    name: str,
+    *,
+    information: str,
+    columns: Iterable[str] = (),
+    aliases: Iterable[str] = (),
+    on_graph: bool = False,
 ) -> Callable[[Callable[..., Parts]], Callable[..., Parts]]:
     """Register a builder ``build(system, *arguments) -> Parts`` under a name."""
 
     def register(build: Callable[..., Parts]) -> Callable[..., Parts]:
-        _FAMILIES[name] = Family(name, build, information, tuple(columns))
+        _FAMILIES[name] = Family(name, build, information, tuple(columns), on_graph)
         for alias in aliases:
             _ALIASES[alias] = name
         return build
@@ -312,19 +318,32 @@ def parts_of(call: Call, system: System) -> Parts:
         raise ValueError(unknown("policy", call.name, names()))
     row = _FAMILIES[name]
     allowed = [p.name for p in _arguments(row.build)]
-    for key in call.keywords:
+    keywords = {key.replace("-", "_"): value for key, value in call.keywords.items()}
+    for key in keywords:
         if key not in allowed:
             raise ValueError(f"policy {call}: unknown argument {key!r}; use {row.usage}")
     try:
-        inspect.signature(row.build).bind(system, *call.positional, **call.keywords)
+        inspect.signature(row.build).bind(system, *call.positional, **keywords)
     except TypeError:
         raise ValueError(f"policy {call}: wrong arguments; use {row.usage}") from None
-    parts = row.build(system, *call.positional, **call.keywords)
+    _check_suits(call, row, system)
+    parts = row.build(system, *call.positional, **keywords)
     information = row.information if parts.information is None else parts.information
     columns = row.columns if parts.columns is None else parts.columns
     if system.router_count == 1:
         columns = tuple(c for c in columns if c != "router")
     return parts.but(information=information, columns=columns)
+
+
+def _check_suits(call: Call, row: Family, system: System) -> None:
+    """Whether a family is meant for such a system."""
+    if system.graph is not None and not row.on_graph:
+        able = ", ".join(f.name for f in families() if f.on_graph)
+        raise ValueError(
+            f"policy {call}: with a graph a job may go to its edge's two ends only; use {able}"
+        )
+    if system.graph is None and row.name == "local-choice":
+        raise ValueError("local-choice: needs a system with a graph, e.g. graph='ring'")
 
 
 # --- making ---------------------------------------------------------------------------------------
@@ -342,6 +361,9 @@ def make(policy: Any, system: Any) -> Policy:
     if callable(policy):
         return custom(policy)(system)
     call = parse(policy)
+    if system.closed_jobs is not None and call.name in (*_FAMILIES, *_ALIASES):
+        if call.name != "local-search":
+            raise ValueError(f"policy {call}: jobs of a closed system only move; use local-search")
     return Policy(str(call), system, parts_of(call, system))
 
 

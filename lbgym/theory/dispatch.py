@@ -211,9 +211,7 @@ class DispatchModel:
             "withdrawn": withdrawn.astype(float),
         }
 
-    def _filled(
-        self, q: Integers, code: Integers, refused: Booleans
-    ) -> tuple[Integers, Booleans]:
+    def _filled(self, q: Integers, code: Integers, refused: Booleans) -> tuple[Integers, Booleans]:
         """Codes once a job has come, and where a message was withdrawn."""
         if not self.plan.messages or self.codes.fate != "withdraw":
             return code, np.zeros(len(q), dtype=bool)

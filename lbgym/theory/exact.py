@@ -172,13 +172,10 @@ def _close(cut: Cut, other: Cut) -> bool:
 def _shrunk(cut: Cut, by: float, system: System, groups: Sequence[Sequence[int]]) -> Cut:
     endless = _endless(system, groups)
     caps = tuple(
-        max(math.floor(cap * by), 1) if e else cap
-        for cap, e in zip(cut.caps, endless, strict=True)
+        max(math.floor(cap * by), 1) if e else cap for cap, e in zip(cut.caps, endless, strict=True)
     )
     finite = sum(
-        cap * len(group)
-        for cap, group, e in zip(cut.caps, groups, endless, strict=True)
-        if not e
+        cap * len(group) for cap, group, e in zip(cut.caps, groups, endless, strict=True) if not e
     )
     total = max(cut.total - finite, 1.0) * by + finite
     return Cut(caps, total, cut.spread * by)
@@ -415,9 +412,7 @@ def _solutions(
     return solution, solve(build(_shrunk(cut, _SMALLER, system, groups)), most)
 
 
-def _given_cut(
-    system: System, groups: Sequence[Sequence[int]], cap: int | Sequence[int]
-) -> Cut:
+def _given_cut(system: System, groups: Sequence[Sequence[int]], cap: int | Sequence[int]) -> Cut:
     per_pool = [cap] * len(system.pools) if isinstance(cap, int | np.integer) else list(cap)
     if len(per_pool) != len(system.pools):
         raise ValueError(
