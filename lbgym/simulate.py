@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from lbgym import stats
 from lbgym.engine import Overload, State, layout
 from lbgym.engine.run import run_to_balance, run_until
+from lbgym.models import as_model
 from lbgym.policies import Policy, make
 from lbgym.stats import Estimate
 from lbgym.system import System, as_system
@@ -225,7 +226,11 @@ def _blocking_by_class(tracks: Sequence[Track]) -> tuple[float, ...]:
     return tuple(float(lost / max(came, 1)) for came, lost in np.asarray(counts))
 
 
-def _result(runs: Sequence[Any], system: System, seconds: float, given: dict[str, Any]) -> Result:
+def _result(runs: Sequence[Any], system: Any, seconds: float, given: dict[str, Any]) -> Result:
+    from lbgym.models.runs import model_result
+
+    if not isinstance(system, System):  # a result of another kind, alike in what is used here
+        return cast("Result", model_result(runs, system, seconds, given))
     tracks = [run.track for run in runs]
     b = _batches(tracks)
     estimates: dict[str, Any] = stats.per_job(
@@ -282,7 +287,8 @@ def simulate(
     Parameters
     ----------
     system
-        A `System`, its dict, a scenario's name or the path of a TOML file.
+        A `System`, its dict, a scenario's name or the path of a TOML file; or a `CarSharing` or
+        `FlowNetwork` likewise, which give a `CarSharingResult` or a `FlowResult`.
     policy
         A policy's name, a `Policy`, a user's compiled rule, or an agent with `predict` (which then
         acts in the environment).
@@ -312,7 +318,7 @@ def simulate(
     ValueError
         For any argument out of range.
     """
-    system = as_system(system)
+    system = as_model(system) or as_system(system)
     _check(jobs, warmup, seed, replications, precision, threads, max_jobs)
     charge = system.default_loss_charge if loss_charge is None else loss_charge
     _finite("loss_charge", charge)
@@ -403,14 +409,17 @@ class RuleGroup:
 
 
 def _group(
-    system: System,
+    system: Any,
     policy: Any,
     generators: Sequence[np.random.Generator],
     options: dict[str, Any],
     threads: int,
 ) -> Any:
     from lbgym.agent_runs import AgentGroup, as_agent
+    from lbgym.models.runs import ModelGroup
 
+    if not isinstance(system, System):
+        return ModelGroup(system, policy, generators, options, threads)
     agent = as_agent(policy)
     if agent is not None:
         return AgentGroup(system, agent, generators, options)

@@ -22,6 +22,7 @@ from .access import (
     router,
     sent_at,
     sent_since,
+    sent_since_read,
     server,
     start_of,
     tail,
@@ -133,6 +134,9 @@ def read_all(w):
     """All queues are read (2 n messages)."""
     for i in range(w.n_servers):
         server(w, i).reading = server(w, i).length
+    if w.read_memory_on:
+        for k in range(w.n_routers * w.n_servers):
+            sent_since_read(w, k).jobs = 0
     w.reads += 1
     w.read_at = w.clock
     w.probes += w.n_servers
@@ -264,6 +268,8 @@ def place(w, i):
         k = w.router * w.n_servers + i
         sent_at(w, k).time = w.clock
         sent_since(w, k).jobs += 1
+    if w.read_memory_on:
+        sent_since_read(w, w.router * w.n_servers + i).jobs += 1
     if w.messages_on:
         if router(w, w.router).held == 0:
             w.empty_handed += 1

@@ -137,6 +137,11 @@ ARRAYS: dict[str, tuple[str, str, list[tuple[str, str, str]]]] = {
         "n_routers * n_servers",
         [("jobs", "f4", "jobs sent there since the server's message last came or was used")],
     ),
+    "sent_since_read": (
+        "sent_since_read",
+        "n_routers * n_servers",
+        [("jobs", "f4", "jobs sent there since the last read (only if `read_memory_on`)")],
+    ),
     "candidates": ("candidate", "samples", [("server", "i4", "a server sampled for this job")]),
     "histogram": ("bin", "BINS", [("count", "i8", "departed jobs with such a response time")]),
     "streams": (
@@ -179,6 +184,7 @@ SCALARS: list[tuple[str, str, str]] = [
     ("messages_on", "i8", "1: idle servers send pull-messages"),
     ("sorted_on", "i8", "1: servers are kept sorted by queue length within their pool"),
     ("memory_on", "i8", "1: routers remember messages and sendings"),
+    ("read_memory_on", "i8", "1: routers remember what they sent since the last read"),
     ("samples", "i8", "servers sampled for each job (0: none)"),
     ("replace", "i8", "1: sampled with replacement"),
     ("ring_asks", "i8", "1: a resampling job asks the server it draws"),

@@ -35,6 +35,14 @@ def is_full(w, i):
 
 
 @inner
+def vacancy(w, i):
+    """Free units of server i; without units its free places."""
+    s = server(w, i)
+    p = pool(w, s.pool)
+    return p.units - s.used if w.units_on else p.limit - s.length
+
+
+@inner
 def new_job(w, arrived, klass):
     """A fresh job record; storage must have room."""
     j = w.jobs_free

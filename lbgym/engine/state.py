@@ -43,6 +43,8 @@ class State:
         Servers are kept sorted by queue length (JSQ, SED and the like; always with migrations).
     memory : bool
         Routers remember messages and sendings (only observations need it).
+    read_memory : bool
+        Routers remember what they sent since the last read.
     samples : int
         Servers sampled for each arriving job.
     ring_asks : bool
@@ -62,6 +64,7 @@ class State:
         messages: bool = False,
         ordered: bool = False,
         memory: bool = False,
+        read_memory: bool = False,
         samples: int = 0,
         ring_asks: bool = False,
         router_samples: int = 1,
@@ -73,6 +76,8 @@ class State:
         self.max_jobs = max_jobs
         self.world = np.zeros(1, WORLD)
         self.arrays: dict[str, NDArray[Any]] = {}
+        if system.edges and samples not in (0, 2):
+            raise ValueError(f"samples: with a graph they are an edge's two ends, got {samples}")
         w = self.world[0]
         n, pools, routers = system.servers, len(system.pools), system.router_count
         w["n_servers"], w["n_pools"], w["n_routers"] = n, pools, routers
@@ -87,7 +92,7 @@ class State:
         w["fate"] = _FATES[system.message_fate]
         w["messages_on"] = messages
         w["sorted_on"] = ordered or system.migration_rate > 0
-        w["memory_on"] = memory
+        w["memory_on"], w["read_memory_on"] = memory, read_memory
         w["samples"], w["replace"] = samples, system.replace
         w["ring_asks"], w["router_samples"] = ring_asks, router_samples
         w["n_params"], w["n_scratch"] = len(params), scratch
@@ -105,6 +110,7 @@ class State:
         made("order", n if w["sorted_on"] else 0)
         for name in ("since", "sent_at", "sent_since"):
             made(name, routers * n if memory else 0)
+        made("sent_since_read", routers * n if read_memory else 0)
         made("candidates", samples)
         made("histogram", layout.BINS)
         made("streams", layout.STREAMS)
@@ -223,6 +229,7 @@ class State:
             a["since"]["time"] = 0.0
             a["sent_at"]["time"] = -np.inf
             a["sent_since"]["jobs"] = 0
+        a["sent_since_read"]["jobs"] = 0
         rows = len(a["lists"])
         a["lists"]["begin"] = _LIST_ROOM * np.arange(rows)
         a["lists"]["count"] = 0

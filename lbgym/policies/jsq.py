@@ -150,6 +150,7 @@ def _all_or_sampled(system: System, name: str, index: str, d: object, ties: str,
         place=least_of_probed,
         params=params,
         samples=samples(d, system, name),
+        anonymous=len(system.pools) == 1 and ties != "lowest",
         information="d probes",
         columns=("candidate", "queue_probed") + (("speed",) if index != "jsq" else ()),
     )
@@ -195,9 +196,9 @@ def _own_sends(system: System, d: object, own_sends: object) -> Parts:
     return Parts(
         place=sed_with_own_sends,
         params=tuple(index_params(system, "random", "sed", "sed")),
-        scratch=system.router_count * (system.servers + 1),
+        read_memory=True,
         information="last read, own sends since",
-        columns=("read", "sent_since_read", "speed", "router"),
+        columns=("read", "sent_since_read", "speed"),
     )
 
 

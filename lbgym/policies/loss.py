@@ -15,20 +15,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from lbgym.engine.access import inner, job_class, pool, rule, server
+from lbgym.engine.access import inner, job_class, rule
+from lbgym.engine.queues import vacancy
 from lbgym.engine.vocabulary import candidate, param, pick, probe, probe_all
 from lbgym.system import System
 
 from .jsq import samples
 from .registry import Parts, family
-
-
-@inner
-def vacancy(w, i):
-    """Free units (or places) of server i."""
-    s = server(w, i)
-    this = pool(w, s.pool)
-    return this.units - s.used if w.units_on else this.limit - s.length
 
 
 @rule
@@ -115,6 +108,7 @@ def build_max_vacancy(system: System, d: int | None = None) -> Parts:
     return Parts(
         place=max_vacancy_of_sampled,
         samples=samples(d, system, "max-vacancy"),
+        anonymous=len(system.pools) == 1,
         information="d probes",
         columns=("vacancy", "candidate"),
     )
@@ -140,4 +134,4 @@ def build_trunk_reservation(system: System, *t: Any) -> Parts:
     for k, x in enumerate(t):
         if isinstance(x, str) or not 0 <= x < math.inf:
             raise ValueError(f"trunk-reservation: threshold {k + 1} must be >= 0, got {x}")
-    return Parts(place=trunk_reservation, params=tuple(float(x) for x in t))
+    return Parts(place=trunk_reservation, refuses=True, params=tuple(float(x) for x in t))

@@ -14,7 +14,7 @@ Messages: a read asks all n servers (2n); without an interval every job does.
 
 from __future__ import annotations
 
-from lbgym.engine.access import inner, pool, rule, server
+from lbgym.engine.access import inner, pool, rule, sent_since_read, server
 from lbgym.engine.vocabulary import (
     candidate,
     coin,
@@ -137,22 +137,15 @@ def rank(w):
     return int(recall(w, 1 + low))
 
 
-# Memory of `sed_with_own_sends`, by router: the reads it knows of, then its sends since to each.
-
-
 @rule
 def sed_with_own_sends(w):
     """The least (last read + own sends since + 1) / mu, ties uniform."""
-    base = w.router * (w.n_servers + 1)
-    if recall(w, base) != w.reads:
-        remember(w, base, w.reads)
-        for i in range(w.n_servers):
-            remember(w, base + 1 + i, 0.0)
     best, tied = 0, 0
     least = 0.0
     for i in range(w.n_servers):
         s = server(w, i)
-        value = index_value(w, s.pool, s.reading + recall(w, base + 1 + i))
+        own = sent_since_read(w, w.router * w.n_servers + i).jobs
+        value = index_value(w, s.pool, s.reading + own)
         order = -1 if tied == 0 else compare(value, least)
         if order < 0:
             best, least, tied = i, value, 1
@@ -160,7 +153,6 @@ def sed_with_own_sends(w):
             tied += 1
             if pick(w, tied) == 0:
                 best = i
-    remember(w, base + 1 + best, recall(w, base + 1 + best) + 1)
     return best
 
 
@@ -169,7 +161,7 @@ def order_cells(system: System) -> int:
     return 1 + 4 * system.servers
 
 
-@family("rank", information="order of the queues at the last read", columns=("read", "speed"))
+@family("rank", information="order of the queues at the last read")
 def build_rank(system: System, *p: float, order: str = "jsq") -> Parts:
     """The server of rank j in the order of the last read with probability proportional to p_j."""
     index = one_of(order, {"jsq": "jsq", "jsed": "jsed"}, "rank: order")
@@ -179,4 +171,5 @@ def build_rank(system: System, *p: float, order: str = "jsq") -> Parts:
         place=rank,
         params=(*params, *cumulative(p, system, "rank")),
         scratch=order_cells(system),
+        columns=("queue" if system.read_interval is None else "read", "speed"),
     )

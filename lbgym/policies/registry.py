@@ -34,7 +34,8 @@ def stay(w):
 class Parts:
     """What a builder gives: rules, their arguments and memory, and what the engine must keep.
 
-    `information` and `columns`, when None, are the family's.
+    `information` and `columns`, when None, are the family's. `anonymous`: of the sampled servers it
+    matters only what they answer, not which they are. `refuses`: it may turn a job away.
     """
 
     place: Any
@@ -43,11 +44,19 @@ class Parts:
     scratch: int = 0
     messages: bool = False
     ordered: bool = False
+    read_memory: bool = False
     samples: int = 0
     ring_asks: bool = False
     router_samples: int = 1
+    anonymous: bool = False
+    refuses: bool = False
     information: str | None = None
     columns: tuple[str, ...] | None = None
+
+    def needs(self) -> dict[str, Any]:
+        """What `State` must be told to keep."""
+        names = ("messages", "ordered", "read_memory", "samples", "ring_asks", "router_samples")
+        return {name: getattr(self, name) for name in (*names, "params", "scratch")}
 
     def but(self, **changes: Any) -> Parts:
         """A copy with some fields changed."""
@@ -86,18 +95,7 @@ class Policy:
 
     def state(self, **options: Any) -> State:
         """A running copy of the system that keeps what this policy needs."""
-        parts = self.parts
-        return State(
-            self.system,
-            messages=parts.messages,
-            ordered=parts.ordered,
-            samples=parts.samples,
-            ring_asks=parts.ring_asks,
-            router_samples=parts.router_samples,
-            params=parts.params,
-            scratch=parts.scratch,
-            **options,
-        )
+        return State(self.system, **self.parts.needs(), **options)
 
     def agent(self, env: Any = None) -> Any:
         """The agent: acts on observations of `env` (see `lbgym.agents.PolicyAgent`)."""
