@@ -13,11 +13,15 @@ from gymnasium.envs.registration import register, registry
 
 from lbgym import policies, scenarios
 from lbgym._version import __version__
+from lbgym.models import CarSharing, Flow, FlowNetwork
 from lbgym.simulate import Result, compare, simulate
 from lbgym.system import JobClass, Pool, System, as_system
 
 __all__ = [
     "ENVIRONMENTS",
+    "CarSharing",
+    "Flow",
+    "FlowNetwork",
     "JobClass",
     "Pool",
     "Result",
@@ -30,7 +34,14 @@ __all__ = [
     "simulate",
 ]
 
-ENVIRONMENTS = {"lbgym/MultiRouter-v0": "lbgym.envs.dispatch:DispatchEnv"}
+ENVIRONMENTS = {
+    "lbgym/MultiRouter-v0": "lbgym.envs.dispatch:DispatchEnv",
+    "lbgym/StaleInformation-v0": "lbgym.envs.models:StaleInformationEnv",
+    "lbgym/Loss-v0": "lbgym.envs.models:LossEnv",
+    "lbgym/LocalChoice-v0": "lbgym.envs.models:LocalChoiceEnv",
+    "lbgym/LocalSearchOpen-v0": "lbgym.envs.models:LocalSearchOpenEnv",
+    "lbgym/LocalSearchClosed-v0": "lbgym.envs.models:LocalSearchClosedEnv",
+}
 
 for _id, _entry_point in ENVIRONMENTS.items():
     if _id not in registry:

@@ -1,8 +1,9 @@
 """Classical policies as agents: they act on observations alone, with SB3's `predict`.
 
 One definition of a rule serves simulation and agent: an agent owns a *shadow* of the system, fills
-it from an observation - queue lengths, the acting router's messages, the sampled servers - and asks
-the same compiled rule. It therefore knows what the observation shows, nothing else.
+it from an observation - queue lengths, live or last read, the acting router's messages, the sampled
+servers, source and target of a move - and asks the same compiled rule. It therefore knows what the
+observation shows, nothing else.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from lbgym.engine import layout
 from lbgym.engine.access import (
+    Entry,
     call_rule,
     candidate_of,
     entry,
@@ -29,6 +31,7 @@ from lbgym.engine.access import (
     router,
     rule_address,
     scratch,
+    sent_since_read,
     server,
     stream,
     tail,
@@ -44,7 +47,9 @@ EYES = np.dtype(
     [
         ("width", "i8"),  # numbers in an observation
         ("rows", "i8"),
-        ("candidates", "i8"),  # 1: a row is a sampled server, 0: a server
+        ("candidates", "i8"),  # 1: a row is a sampled server
+        ("ends", "i8"),  # 1: the rows are source and target of a move; else a row is a server
+        ("sorts", "i8"),  # 1: the rule needs servers sorted by length
         ("message", "i8"),
         ("message_order", "i8"),
         ("queue", "i8"),
@@ -55,10 +60,15 @@ EYES = np.dtype(
         ("target", "i8"),
         ("kind", "i8"),
         ("router", "i8"),
-        ("sorts", "i8"),  # 1: the rule needs servers sorted by length
+        ("speed", "i8"),
+        ("vacancy", "i8"),
+        ("klass", "i8"),
+        ("read", "i8"),
+        ("sent_since_read", "i8"),
     ],
     align=True,
 )
+COLUMNS_SEEN = EYES.names[EYES.names.index("message") :]  # type: ignore[union-attr,index]
 eyes_at = record_reader(EYES)
 
 
@@ -179,22 +189,93 @@ def _see_candidates(w, eyes, address):
 
 
 @inner
+def _see_vacancy(w, i, shown):
+    """Free units, or places, of server i."""
+    s = server(w, i)
+    this = pool(w, s.pool)
+    if w.units_on:
+        s.used = max(this.units - _whole(shown), 0)
+    else:
+        s.length = max(this.limit - _whole(shown), 0)
+
+
+@inner
 def _see_sampled(w, eyes, address):
-    """The sampled servers of a table of candidates, and their queues."""
+    """The sampled servers of a table of candidates (without numbers: any), and their queues."""
     numbers = floats(address + 4 * eyes.server)
     lengths = floats(address + 4 * eyes.queue)
+    vacancies = floats(address + 4 * eyes.vacancy)
     for k in range(w.samples):
-        i = _index(float(numbers[k]), w.n_servers)
+        i = k if eyes.server < 0 else _index(float(numbers[k]), w.n_servers)
         candidate_of(w, k).server = i
         s = server(w, i)
-        s.length = min(_whole(lengths[k]), pool(w, s.pool).limit)
+        if eyes.vacancy >= 0:
+            _see_vacancy(w, i, vacancies[k])
+        elif eyes.queue >= 0:
+            s.length = min(_whole(lengths[k]), pool(w, s.pool).limit)
+
+
+@inner
+def _see_reads(w, eyes, address):
+    """The last read of all queues; it is a new one if this router has sent nothing since."""
+    lengths = floats(address + 4 * eyes.read)
+    sent = floats(address + 4 * eyes.sent_since_read)
+    total = 0
+    for i in range(w.n_servers):
+        server(w, i).reading = _whole(lengths[i])
+        total += _whole(sent[i])
+        if w.read_memory_on:
+            sent_since_read(w, w.router * w.n_servers + i).jobs = _whole(sent[i])
+    if total == 0 or w.reads == 0:
+        w.reads += 1
+
+
+@inner
+def _of_speed(w, speed, taken):
+    """A server of about that speed, other than the one taken."""
+    best, least = 1 if taken == 0 else 0, np.inf
+    for p in range(w.n_pools):
+        this = pool(w, p)
+        i = this.first
+        if i == taken:
+            i += 1
+        gap = abs(this.speed - speed)
+        if gap < least and i < this.first + this.servers:
+            best, least = i, gap
+    return best
+
+
+@inner
+def _see_ends(w, eyes, address):
+    """Source and target of a move; without numbers any two servers of these speeds."""
+    w.kind = RESAMPLE
+    w.router = -1
+    if eyes.server >= 0:
+        numbers = floats(address + 4 * eyes.server)
+        w.source = _index(float(numbers[0]), w.n_servers)
+        w.target = _index(float(numbers[1]), w.n_servers)
+    else:
+        speeds = floats(address + 4 * eyes.speed)
+        one = pool(w, 0).speed
+        w.source = _of_speed(w, one if eyes.speed < 0 else float(speeds[0]), -1)
+        w.target = _of_speed(w, one if eyes.speed < 0 else float(speeds[1]), w.source)
+    if eyes.queue >= 0:
+        lengths = floats(address + 4 * eyes.queue)
+        server(w, w.source).length = _whole(lengths[0])
+        server(w, w.target).length = _whole(lengths[1])
 
 
 @inner
 def _see(w, eyes, address):
     """Fill the shadow from the observation at an address; False without room."""
+    if eyes.ends:
+        _see_ends(w, eyes, address)
+        return True
     w.kind = ARRIVAL
     w.router = 0
+    w.klass = 0
+    if eyes.klass >= 0:
+        w.klass = _index(float(floats(address + 4 * eyes.klass)[0]), w.n_classes)
     if eyes.router >= 0:
         w.router = _index(float(floats(address + 4 * eyes.router)[0]), w.n_routers)
     if eyes.candidates:
@@ -202,12 +283,18 @@ def _see(w, eyes, address):
         return True
     if eyes.queue >= 0:
         _see_lengths(w, floats(address + 4 * eyes.queue))
+    if eyes.vacancy >= 0:
+        vacancies = floats(address + 4 * eyes.vacancy)
+        for i in range(w.n_servers):
+            _see_vacancy(w, i, vacancies[i])
     if eyes.kind >= 0 and float(floats(address + 4 * eyes.kind)[0]) > 0.5:
         w.kind = RESAMPLE
         w.router = -1
         w.source = _marked(floats(address + 4 * eyes.source), w.n_servers)
         w.target = _marked(floats(address + 4 * eyes.target), w.n_servers)
         return True
+    if eyes.read >= 0:
+        _see_reads(w, eyes, address)
     if w.messages_on:
         _see_messages(w, eyes, address)
     if w.samples > 0:
@@ -219,7 +306,10 @@ def _see(w, eyes, address):
 
 @inner
 def _action(w, eyes, i):
-    """The action that means server i: itself, or its place among the candidates (-1: none)."""
+    """The action that means server i: itself, its place among the candidates (-1: none), or 1 for
+    the target of a move."""
+    if eyes.ends:
+        return int(i == w.target)
     if not eyes.candidates:
         return i
     for k in range(w.samples):
@@ -256,7 +346,8 @@ def _swap_stream(w, at_stream):
 )
 def answer(address, eyes_address, observations, memory, actions, row, place, move, at_stream):
     """Answer observations from a row on; returns the row that needs room (call again), or their
-    number when all are answered. `memory` holds the rule's cells of each row; `place` and `move`
+    number when all are answered. `memory` holds the rule's cells of each row (and the reads it has
+    seen); `place` and `move`
     are the addresses of the compiled rules, `at_stream` that of the policy stream to draw from (0:
     the shadow's own)."""
     w, eyes = world(address), eyes_at(eyes_address)
@@ -264,6 +355,8 @@ def answer(address, eyes_address, observations, memory, actions, row, place, mov
     if at_stream:
         _swap_stream(w, at_stream)
     while row < len(observations):
+        if eyes.read >= 0:
+            w.reads = int(memory[row, w.n_scratch])
         if not _see(w, eyes, first + 4 * eyes.width * row):
             break
         for k in range(w.n_scratch):
@@ -271,6 +364,8 @@ def answer(address, eyes_address, observations, memory, actions, row, place, mov
         actions[row] = _action(w, eyes, call_rule(place if w.kind == ARRIVAL else move, w))
         for k in range(w.n_scratch):
             memory[row, k] = scratch(w, k).value
+        if eyes.read >= 0:
+            memory[row, w.n_scratch] = w.reads
         row += 1
     if at_stream:
         _swap_stream(w, at_stream)
@@ -292,8 +387,8 @@ class PolicyAgent:
     policy stream, so that one seed gives the trajectory of `lbgym.simulate`; otherwise from the
     agent's own stream (`seed`).
 
-    ``agent.environment`` holds the arguments (observe, action, router_samples) of an environment
-    that it can act in.
+    ``agent.environment`` holds the arguments (observe, action, router_samples, place) of an
+    environment that it can act in.
 
     Raises
     ------
@@ -312,7 +407,7 @@ class PolicyAgent:
         self._env = view if alone else None
         self._shadow = policy.state()
         self._shadow.clear()
-        self._cells = policy.parts.scratch
+        self._cells = policy.parts.scratch + ("read" in policy.columns)
         self._eyes = _eyes(policy, view)
         self.environment = _arguments(view)
         self.seed(0)
@@ -415,50 +510,83 @@ def _arguments(view: Any) -> dict[str, Any]:
     """What the environment must be made with for this agent to act in it."""
     shown = [_written(name, view, view.samples) for name in (*view.columns, *view.context)]
     action = f"candidate({view.samples})" if view.action == "candidate" else view.action
-    return {"observe": shown, "action": action, "router_samples": view.router_samples}
+    arguments = {"observe": shown, "action": action, "router_samples": view.router_samples}
+    return arguments if view.place is None else {**arguments, "place": view.place}
 
 
 def _needs(policy: Policy, view: Any) -> list[list[str]]:
     """Columns that an agent must see; any one of each group will do."""
     parts = policy.parts
+    if view.action == "move":
+        return _needs_for_moves(policy, view)
     wanted = list(policy.columns)
+    if "read" in wanted:
+        wanted.append("sent_since_read")
+    if len(view.system.class_shares) == 1:
+        wanted = [name for name in wanted if name != "class"]
     if parts.messages and "message" not in wanted:
         wanted.append("message_order")
     if parts.samples:
-        wanted += ["candidate", "queue_probed"]
+        wanted.append("candidate")
+        if not {"read", "vacancy"} & set(wanted):
+            wanted.append("queue_probed")
     if parts.ordered:
         wanted.append("queue")
     if view.action == "candidate":  # the table itself says who is sampled
-        wanted = [name for name in wanted if name != "candidate"] + ["server"]
+        wanted = [name for name in wanted if name != "candidate"]
+        if not parts.anonymous or parts.samples > view.system.servers:
+            wanted.append("server")
     if view.system.migrates:
         wanted += ["kind", "source", "target"]
     instead = {"message_order": ["message"], "queue_probed": ["queue"]}
     return [[name, *instead.get(name, [])] for name in dict.fromkeys(wanted)]
 
 
+def _needs_for_moves(policy: Policy, view: Any) -> list[list[str]]:
+    """The same where only moves are decisions: how long and how fast source and target are."""
+    built_in = isinstance(policy.parts.move, Entry)
+    if not (policy.parts.ring_asks if built_in else "queue_probed" in policy.columns):
+        return []
+    apart = len(view.system.pools) > 1
+    return [["queue_probed"], ["speed", "server"]] if apart else [["queue_probed"]]
+
+
 def _check_fit(policy: Policy, view: Any) -> None:
     """Raise ValueError unless the environment lets this policy act."""
     parts, system = policy.parts, view.system
     name = policy.name
-    if system.pools != policy.system.pools or system.router_count != policy.system.router_count:
+    if _shape(system) != _shape(policy.system):
         raise ValueError(
             f"{name}: was made for {policy.system.describe()}, "
             f"the environment has {system.describe()}"
         )
-    if view.action == "pool":
+    if parts.refuses:
+        raise ValueError(
+            f"{name}: turns jobs away while there is room, which no action says; only "
+            "lbgym.simulate can run it"
+        )
+    if "read" in policy.columns and not parts.read_memory and system.router_count > 1:
+        raise ValueError(
+            f"{name}: its order is drawn once per read for all routers, but one router's view does "
+            "not tell when that was; its agent needs a system with one router"
+        )
+    if view.action == "move":
+        _check_placement(policy, view)
+    elif view.action == "pool":
         raise ValueError(f"{name}: chooses servers, the environment's actions are pools")
-    if view.action == "candidate" and (parts.samples == 0 or parts.messages or parts.ordered):
+    everywhere = parts.samples == 0 or parts.messages or parts.ordered or "read" in policy.columns
+    if view.action == "candidate" and everywhere:
         raise ValueError(
             f"{name}: may choose any server, the environment's actions are sampled servers; "
             "use action='server'"
         )
-    if parts.samples and parts.samples != view.samples:
+    if view.action != "move" and parts.samples and parts.samples != view.samples:
         use = "use action=" if view.action == "candidate" else "show "
         raise ValueError(
             f"{name}: needs {parts.samples} sampled servers, the environment samples "
             f"{view.samples}; {use}'candidate({parts.samples})'"
         )
-    if parts.messages and parts.router_samples != view.router_samples:
+    if view.action != "move" and parts.messages and parts.router_samples != view.router_samples:
         raise ValueError(
             f"{name}: needs an environment with router_samples={parts.router_samples}, "
             f"got {view.router_samples}"
@@ -469,6 +597,24 @@ def _check_fit(policy: Policy, view: Any) -> None:
         observe = [_written(column, view, parts.samples) for column in (*shown, *missing)]
         raise ValueError(
             f"{name}: the environment must also show {', '.join(missing)}; use observe={observe}"
+        )
+
+
+def _shape(system: Any) -> tuple[Any, ...]:
+    """What a rule's arguments and memory depend on."""
+    return system.pools, system.router_count, tuple(c.units for c in system.classes or ())
+
+
+def _check_placement(policy: Policy, view: Any) -> None:
+    """Raise ValueError unless the environment places new jobs as the policy does."""
+    if view.placement is None:
+        return
+    mine, theirs = policy.parts, view.placement.parts
+    asks = {"ring_asks": False}
+    if mine.place is not theirs.place or mine.needs() | asks != theirs.needs() | asks:
+        raise ValueError(
+            f"{policy.name}: places new jobs otherwise than the environment, which has "
+            f"place={view.place!r}; give both the same placement, as in local-search(place=jsq)"
         )
 
 
@@ -483,9 +629,12 @@ def _eyes(policy: Policy, view: Any) -> NDArray[Any]:
     record = np.zeros(1, EYES)
     eyes = record[0]
     eyes["width"], eyes["rows"] = shown.width, shown.rows
-    eyes["candidates"] = view.action == "candidate"
-    for name in EYES.names[3:-1]:  # type: ignore[index]
-        eyes[name] = shown.place(name)
+    eyes["candidates"], eyes["ends"] = view.action == "candidate", view.action == "move"
+    for name in COLUMNS_SEEN:
+        eyes[name] = shown.place("class" if name == "klass" else name)
+    for name in ("vacancy", "read"):  # they stand for a queue length only if the rule asks for them
+        if name not in policy.columns:
+            eyes[name] = -1
     eyes["sorts"] = policy.parts.ordered
     if eyes["queue"] < 0:
         eyes["queue"] = shown.place("queue_probed")

@@ -21,6 +21,8 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lbgym import stats
+
 FILE = "rows.jsonl"
 
 
@@ -70,9 +72,9 @@ class Row:
 
     def batch_costs(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Total cost and number of arrivals of each batch."""
-        b, move_cost = self.batches, self.settings.move_cost
-        total = b["area"] + self.loss_charge * b["blocked"] + move_cost * b["migrations"]
-        return total, b["arrivals"]
+        holding = "units" not in self.system["pools"][0]
+        total = stats.total_cost(self.batches, self.loss_charge, self.settings.move_cost, holding)
+        return total, self.batches["arrivals"]
 
     def to_line(self) -> str:
         """One line of JSON, without the newline."""

@@ -250,6 +250,10 @@ def described(env: Any) -> dict[str, Any]:
     kwargs["system"] = env.system.to_dict()
     if kwargs.get("observe") is None:
         kwargs["observe"] = [*env.columns, *env.context]
+    if kwargs.get("action") is None and env.action == "candidate":
+        kwargs["action"] = f"candidate({env.samples})"
+    elif kwargs.get("action") is None:
+        kwargs["action"] = env.action
     return {
         "env": env.spec.id,
         "environment": kwargs,

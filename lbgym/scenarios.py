@@ -8,12 +8,16 @@
 from dataclasses import dataclass
 
 from lbgym.suggest import unknown
-from lbgym.system import Pool, System
+from lbgym.system import JobClass, Pool, System
 
 __all__ = ["SCENARIOS", "Scenario", "describe", "get", "names"]
 
 STOLYAR = "A. Stolyar, Pull-based load distribution among heterogeneous parallel servers: the case of multiple routers, arXiv:1512.07873"  # noqa: E501
 GANESH = "A. Ganesh, S. Lilienthal, D. Manjunath, A. Proutiere, F. Simatos, Load balancing via random local search in closed and open systems, 2012"  # noqa: E501
+LUO = "Y. Luo, M. Zubeldia, Stability and heavy-traffic delay optimality of general load balancing policies in heterogeneous service systems, arXiv:2510.14284"  # noqa: E501
+MUKHOPADHYAY = "A. Mukhopadhyay, A. Karthik, R. Mazumdar, F. Guillemin, Mean field and propagation of chaos in multi-class heterogeneous loss models, Performance Evaluation 91, 2015"  # noqa: E501
+BERENBRINK = "P. Berenbrink, P. Kling, C. Liaw, A. Mehrabian, Tight load balancing via randomized local search, 2017"  # noqa: E501
+DESTER = "P. Dester, C. Fricker, H. Mohamed, Stationary distribution analysis of a queueing model with local choice, 2018"  # noqa: E501
 CLASSIC = "classical"
 
 
@@ -110,6 +114,41 @@ _ALL = (
         ),
         "The flagship five times as large.",
         STOLYAR,
+    ),
+    Scenario(
+        System(
+            [Pool(1, speed=1 + 2 * i / 19) for i in range(20)],
+            load=0.9,
+            read_interval=5.0,
+            name="stale-20",
+        ),
+        "Twenty speeds from 1 to 3; the queues are read only every 5 units of time.",
+        LUO,
+    ),
+    Scenario(
+        System(
+            [Pool(1, units=4), Pool(1, units=6), Pool(1, units=8)],
+            arrival_rate=7.5,
+            classes=[
+                JobClass(share=6, units=1, weight=1, name="narrow"),
+                JobClass(share=1.5, units=4, weight=4, name="wide"),
+            ],
+            name="two-class-loss",
+        ),
+        "Narrow and wide jobs share units; a wide one needs four free on one server and counts "
+        "four if lost.",
+        MUKHOPADHYAY,
+    ),
+    Scenario(
+        System(Pool(10), load=0.7, graph="ring", name="ring-10"),
+        "Ten queues on a circle; each job goes to one of two neighbours.",
+        DESTER,
+    ),
+    Scenario(
+        System(Pool(10), closed_jobs=40, migration_rate=1.0, name="local-search-closed"),
+        "Forty jobs, all in one server at first, that move until no server holds two more than "
+        "another; 4.958 units of time on average if each moves when it gains.",
+        f"{GANESH}; {BERENBRINK}",
     ),
 )
 

@@ -12,14 +12,15 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lbgym import stats
 from lbgym.engine import Overload, State, layout
-from lbgym.engine.run import run_until
+from lbgym.engine.run import run_to_balance, run_until
+from lbgym.models import as_model
 from lbgym.policies import Policy, make
 from lbgym.stats import Estimate
 from lbgym.system import System, as_system
@@ -84,6 +85,7 @@ class Result:
     blocking_probability : of all jobs, to be lost
     messages_per_job, withdrawals_per_job, migrations_per_job : per arrival, one-way messages
     slowdown : None where its mean is infinite (exponential sizes, FCFS)
+    balancing_time : closed systems only: time until no job could gain by moving
     growth : jobs in system gained per unit time; `stable` True, False or None (undecided)
     utilization : busy share of the capacity; `utilization_per_pool`, `jobs_per_pool` by pool
     queue_tail : ``{"all": [...], "pools": [[...], ...]}``, fraction of servers with >= k jobs
@@ -122,6 +124,7 @@ class Result:
     warmup: int
     events: int
     seconds: float
+    balancing_time: Estimate | None
     batches: dict[str, NDArray[np.float64]]
     histograms: NDArray[np.int64]
 
@@ -132,7 +135,10 @@ class Result:
     def batch_costs(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Total cost and number of arrivals of each batch; shapes (batches,)."""
         b = self.batches
-        total = b["area"] + self.loss_charge * b["blocked"] + self.move_cost * b["migrations"]
+        if self.balancing_time is not None:
+            return b["balancing_time"] + self.move_cost * b["migrations"], b["arrivals"]
+        holding = not self.system.has_units
+        total = stats.total_cost(b, self.loss_charge, self.move_cost, holding)
         return total, b["arrivals"]
 
     def to_dict(self) -> dict[str, Any]:
@@ -216,11 +222,23 @@ def _counts(states: Iterable[State]) -> dict[str, int]:
     return {key: sum(int(w[name]) for w in worlds) for key, name in layout.COUNTS.items()}
 
 
-def _result(runs: Sequence[Any], system: System, seconds: float, given: dict[str, Any]) -> Result:
+def _blocking_by_class(tracks: Sequence[Track]) -> tuple[float, ...]:
+    """Share of each class's jobs that was lost in the measured window."""
+    counts = sum(t.classes[-1] - t.classes[0] for t in tracks)
+    return tuple(float(lost / max(came, 1)) for came, lost in np.asarray(counts))
+
+
+def _result(runs: Sequence[Any], system: Any, seconds: float, given: dict[str, Any]) -> Result:
+    from lbgym.models.runs import model_result
+
+    if not isinstance(system, System):  # a result of another kind, alike in what is used here
+        return cast("Result", model_result(runs, system, seconds, given))
     tracks = [run.track for run in runs]
     b = _batches(tracks)
-    estimates: dict[str, Any] = stats.per_job(b, given["loss_charge"], given["move_cost"])
-    if all(spec.limit is None for spec in system.pools):
+    estimates: dict[str, Any] = stats.per_job(
+        b, given["loss_charge"], given["move_cost"], not system.has_units
+    )
+    if all(system.limit_of(spec) is None for spec in system.pools):
         estimates["blocking_probability"] = Estimate(0.0, 0.0, 0.0)
     overloaded = any(t.overloaded for t in tracks)
     is_stable = stats.stable(b["present"], b["clock"], system.arrival_rate, len(runs))
@@ -234,8 +252,9 @@ def _result(runs: Sequence[Any], system: System, seconds: float, given: dict[str
         loss_charge=given["loss_charge"],
         move_cost=given["move_cost"],
         slowdown=None,
+        balancing_time=None,
         stable=False if overloaded else is_stable,
-        blocking_by_class=(float(estimates["blocking_probability"]),) * len(system.class_shares),
+        blocking_by_class=_blocking_by_class(tracks),
         counts=_counts(run.state for run in runs),
         jobs=sum(int(run.state.world[0]["arrivals"]) for run in runs),
         warmup=min(given["warmup"], *(int(t.totals[0][TOTALS.index("arrivals")]) for t in tracks)),
@@ -270,7 +289,8 @@ def simulate(
     Parameters
     ----------
     system
-        A `System`, its dict, a scenario's name or the path of a TOML file.
+        A `System`, its dict, a scenario's name or the path of a TOML file; or a `CarSharing` or
+        `FlowNetwork` likewise, which give a `CarSharingResult` or a `FlowResult`.
     policy
         A policy's name, a `Policy`, a user's compiled rule, or an agent with `predict` (which then
         acts in the environment).
@@ -300,13 +320,15 @@ def simulate(
     ValueError
         For any argument out of range.
     """
-    system = as_system(system)
+    system = as_model(system) or as_system(system)
     _check(jobs, warmup, seed, replications, precision, threads, max_jobs)
     charge = system.default_loss_charge if loss_charge is None else loss_charge
     _finite("loss_charge", charge)
     _finite("move_cost", move_cost)
     skipped = jobs // 10 if warmup is None else warmup
     seeds = _generators(seed, replications)
+    if system.closed_jobs is not None:
+        return simulate_closed(system, policy, jobs, seed, start, float(move_cost), progress)
     options = {"max_jobs": max_jobs, "start": "empty" if start is None else start}
     begun = time.perf_counter()
     group = _group(system, policy, seeds, options, threads)
@@ -389,14 +411,17 @@ class RuleGroup:
 
 
 def _group(
-    system: System,
+    system: Any,
     policy: Any,
     generators: Sequence[np.random.Generator],
     options: dict[str, Any],
     threads: int,
 ) -> Any:
     from lbgym.agent_runs import AgentGroup, as_agent
+    from lbgym.models.runs import ModelGroup
 
+    if not isinstance(system, System):
+        return ModelGroup(system, policy, generators, options, threads)
     agent = as_agent(policy)
     if agent is not None:
         return AgentGroup(system, agent, generators, options)
@@ -447,6 +472,79 @@ def _check(
         or not 0 < precision < 1
     ):
         raise ValueError(f"precision: must be between 0 and 1, got {precision!r}")
+
+
+# --- closed systems -------------------------------------------------------------------------------
+def simulate_closed(
+    system: System,
+    policy: Any,
+    episodes: int,
+    seed: int,
+    start: Any,
+    move_cost: float,
+    progress: Progress | None,
+) -> Result:
+    """Many independent episodes of a closed system, each until it is balanced."""
+    bound = make(policy, system)
+    _, move = bound.rules()
+    state = bound.state(max_jobs=max(10_000_000, system.closed_jobs or 0))
+    state.seed(_generators(seed, None)[0])
+    begun, run = time.perf_counter(), run_to_balance.ready()
+    w = state.world[0]
+    times, moves, events = np.zeros(episodes), np.zeros(episodes), 0
+    for k in range(episodes):
+        state.begin("empty" if start is None else start)
+        while (status := run(state.address, move)) != layout.BALANCED:
+            if status == layout.GROW:
+                state.grow()
+            elif status == layout.INVALID:
+                raise ValueError(f"policy {bound.name}: chose server {w['action']}")
+        times[k], moves[k] = w["clock"], w["migrations"]
+        events += int(w["events"])
+        if progress is not None:
+            progress(k + 1, episodes)
+    each = np.ones(episodes)
+    nothing = Estimate(math.nan, math.nan, math.nan)
+    jobs = float(system.closed_jobs or 0)
+    return Result(
+        system=system,
+        policy=bound.name,
+        information=bound.information,
+        seed=seed,
+        replications=1,
+        loss_charge=0.0,
+        move_cost=move_cost,
+        cost=stats.ratio(times + move_cost * moves, each),
+        response_time=nothing,
+        waiting_probability=nothing,
+        blocking_probability=Estimate(0.0, 0.0, 0.0),
+        jobs_in_system=Estimate(jobs, jobs, jobs),
+        messages_per_job=nothing,
+        withdrawals_per_job=nothing,
+        migrations_per_job=stats.ratio(moves, jobs * each),
+        growth=Estimate(0.0, 0.0, 0.0),
+        slowdown=None,
+        balancing_time=stats.ratio(times, each),
+        stable=True,
+        utilization=0.0,
+        utilization_per_pool=(0.0,) * len(system.pools),
+        jobs_per_pool=tuple(float(x) for x in _jobs_by_pool(state)),
+        queue_tail={"all": [], "pools": [[] for _ in system.pools]},
+        blocking_by_class=(0.0,),
+        counts=_counts([state]),
+        jobs=episodes,
+        warmup=0,
+        events=events,
+        seconds=time.perf_counter() - begun,
+        batches={"balancing_time": times, "migrations": moves, "arrivals": each},
+        histograms=np.zeros((1, layout.BINS), np.int64),
+    )
+
+
+def _jobs_by_pool(state: State) -> NDArray[np.float64]:
+    lengths = state.arrays["servers"]["length"].astype(float)
+    jobs: NDArray[np.float64] = np.bincount(state.system.pool_of_server, weights=lengths)
+    return jobs
 
 
 # --- compare --------------------------------------------------------------------------------------

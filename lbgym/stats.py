@@ -146,16 +146,25 @@ def difference(one: Floats, other: Floats, below: Floats) -> Estimate:
     return ratio(one - other, below)
 
 
+def total_cost(
+    totals: Mapping[str, Floats], loss_charge: float, move_cost: float, holding: bool = True
+) -> Floats:
+    """What each batch cost: time of the jobs (if `holding`), charges of the lost, moves."""
+    charged = loss_charge * totals["lost_weight"] + move_cost * totals["migrations"]
+    return totals["area"] + charged if holding else charged
+
+
 def per_job(
-    totals: Mapping[str, Floats], loss_charge: float, move_cost: float
+    totals: Mapping[str, Floats], loss_charge: float, move_cost: float, holding: bool = True
 ) -> dict[str, Estimate]:
     """Everything that is a ratio of two totals of a run, by name; totals by batch.
 
-    Names as in `Result`; `loss_charge` is that of a lost job, `move_cost` of a migration.
+    Names as in `Result`; `loss_charge` is that of a lost job of weight 1, `move_cost` of a
+    migration; without `holding` (loss systems with units) the time of the jobs costs nothing.
     """
     b = totals
     accepted = b["arrivals"] - b["blocked"]
-    cost = b["area"] + loss_charge * b["blocked"] + move_cost * b["migrations"]
+    cost = total_cost(b, loss_charge, move_cost, holding)
     messages = b["sent"] + b["withdrawn"] + 2 * b["probes"]
     return {
         "cost": ratio(cost, b["arrivals"]),

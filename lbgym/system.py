@@ -21,6 +21,7 @@ from typing import Any, Literal, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from lbgym.graph import Graph, as_graph, edges_of
 from lbgym.suggest import nearest, unknown
 
 __all__ = ["JobClass", "Pool", "System", "as_system"]
@@ -114,6 +115,8 @@ class Pool:
     slots: jobs that a server serves at once, each at `speed` (an Erlang loss server with C
         circuits is `slots=C, limit=C`).
     discipline: "fcfs" or "ps" (processor sharing, one slot).
+    units: capacity of a server of a loss system with classes: each of its jobs occupies the units
+        of its class for an exponential time of the class's mean, whatever the speed.
     """
 
     servers: int
@@ -121,6 +124,7 @@ class Pool:
     limit: int | None = None
     slots: int = 1
     discipline: Discipline = "fcfs"
+    units: int | None = None
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -131,6 +135,12 @@ class Pool:
         put(self, "discipline", one_of("discipline", self.discipline, DISCIPLINES))
         if self.discipline == "ps" and self.slots != 1:
             raise ValueError(f"slots: must be 1 with discipline ps, got {self.slots}")
+        if self.units is not None:
+            put(self, "units", integer("units", self.units, most=MAX_COUNT))
+            if (self.speed, self.limit, self.slots, self.discipline) != (1.0, None, 1, "fcfs"):
+                raise ValueError(
+                    "units: speed, limit, slots and discipline play no part with units"
+                )
 
     def __repr__(self) -> str:
         return _call(self)
@@ -155,12 +165,14 @@ class JobClass:
     share: its part of the arrivals; the shares of a system's classes are normalised.
     mean_size: mean work of a job.
     weight: what losing a job of this class counts.
+    units: how many units of a server it needs (loss systems with classes).
     """
 
     share: float = 1.0
     mean_size: float = 1.0
     weight: float = 1.0
     name: str = ""
+    units: int = 1
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -168,6 +180,7 @@ class JobClass:
         put(self, "mean_size", number("mean_size", self.mean_size))
         put(self, "weight", number("weight", self.weight, zero=True))
         put(self, "name", label("name", self.name))
+        put(self, "units", integer("units", self.units, most=MAX_COUNT))
 
     def __repr__(self) -> str:
         return _call(self)
@@ -190,7 +203,12 @@ class System:
         "withdraw", "keep" or "resend".
     migration_rate: rate of each job's resampling clock; 0: jobs stay where they were placed.
     replace: True if sampled servers are drawn with replacement.
-    classes: None or `JobClass`es or their dicts, all of one mean size.
+    classes: None or `JobClass`es or their dicts, all of one mean size unless pools have units.
+    graph: where a job may go. None: to any server; otherwise each edge of the graph gets an equal
+        share of the arrivals, and a job goes to one of its edge's two ends: "ring",
+        ["torus", rows, columns], "complete" or a list of edges [[0, 1], ...].
+    read_interval: time between reads of all queues; rules with a live view then see the last read.
+    closed_jobs: the number of jobs of a closed system (no arrivals, no service, jobs only move).
     name: a label for tables.
 
     Any wrong value raises ValueError: field, what is allowed, what came.
@@ -202,6 +220,9 @@ class System:
     migration_rate: float
     replace: bool
     classes: tuple[JobClass, ...] | None
+    graph: Graph
+    read_interval: float | None
+    closed_jobs: int | None
     name: str
     # ("load", 0.9) or ("arrival_rate", 27.0): what the user gave. A field, so that equality, hash,
     # pickle and dataclasses.replace see it; the other of the two is always computed.
@@ -221,6 +242,9 @@ class System:
         | Mapping[str, Any]
         | Iterable[JobClass | Mapping[str, Any]]
         | None = None,
+        graph: Any = None,
+        read_interval: float | None = None,
+        closed_jobs: int | None = None,
         name: str = "",
         _given: tuple[str, float] | None = None,  # only for dataclasses.replace
     ) -> None:
@@ -232,14 +256,26 @@ class System:
         put(self, "replace", flag("replace", replace))
         put(self, "classes", None if classes is None else _parts("classes", JobClass, classes))
         put(self, "name", label("name", name))
+        put(self, "graph", as_graph(graph, self.servers))
+        if read_interval is not None:
+            read_interval = number("read_interval", read_interval)
+        put(self, "read_interval", read_interval)
+        if closed_jobs is not None:
+            closed_jobs = integer("closed_jobs", closed_jobs, most=MAX_COUNT)
+            _given = _closed(load, arrival_rate)
+        put(self, "closed_jobs", closed_jobs)
         put(self, "_given", _load_or_rate(load, arrival_rate, _given))
         self._check_together()
 
     def _check_together(self) -> None:
         if self.servers > MAX_SERVERS:
             raise ValueError(f"pools: at most {MAX_SERVERS:,} servers, got {self.servers:,}")
+        self._check_units()
+        self._check_special()
+        if self.closed_jobs is not None:
+            return
         sizes = sorted({c.mean_size for c in self.classes or ()})
-        if len(sizes) > 1:
+        if len(sizes) > 1 and not self.has_units:
             raise ValueError(
                 "classes: must all have the same mean_size (classes of unequal mean size need the "
                 f"engine for general sizes), got {', '.join(map(repr, sizes))}"
@@ -252,11 +288,45 @@ class System:
                     f"sizes; must be between {LEAST} and {MOST}"
                 )
 
+    def _check_units(self) -> None:
+        if len({p.units is None for p in self.pools}) > 1:
+            raise ValueError("pools: either all or none must have units")
+        if not self.has_units:
+            for i, kind in enumerate(self.classes or ()):
+                if kind.units != 1:
+                    raise ValueError(
+                        f"classes[{i}].units: needs pools with units, got {kind.units}"
+                    )
+            return
+        if self.classes is None:
+            raise ValueError("units: a system with units needs classes")
+        most = max(p.units or 0 for p in self.pools)
+        for i, kind in enumerate(self.classes):
+            if kind.units > most:
+                raise ValueError(
+                    f"classes[{i}].units: no server can hold {kind.units}, the largest has {most}"
+                )
+        if self.migrates:
+            raise ValueError("migration_rate: jobs of a system with units do not move; must be 0")
+
+    def _check_special(self) -> None:
+        """Combinations of graph, reads and closed jobs that have no meaning."""
+        if self.closed_jobs is not None:
+            if not self.migrates:
+                raise ValueError("closed_jobs: needs migration_rate above 0, e.g. 1.0")
+            if self.has_units or self.graph is not None or self.read_interval is not None:
+                raise ValueError("closed_jobs: excludes units, graph and read_interval")
+            places = sum(p.servers * (math.inf if p.limit is None else p.limit) for p in self.pools)
+            if self.closed_jobs > places:
+                raise ValueError(
+                    f"closed_jobs: must be at most the {places:g} places, got {self.closed_jobs}"
+                )
+
     # --- How much is there, how much comes. ---
 
     @property
     def load(self) -> float:
-        """Arrival rate times mean size over capacity."""
+        """Arrival rate times mean size over capacity (units: offered units over units)."""
         field, value = self._given
         return value if field == "load" else value * self.mean_size / self.capacity
 
@@ -273,16 +343,18 @@ class System:
 
     @property
     def capacity(self) -> float:
-        """Most work per unit time: the sum of servers * slots * speed."""
+        """Most work per unit time: the sum of servers * slots * speed (or of the units)."""
+        if self.has_units:
+            return float(sum(p.servers * (p.units or 0) for p in self.pools))
         return math.fsum(p.servers * p.slots * p.speed for p in self.pools)
 
     @property
     def mean_size(self) -> float:
-        """Mean size of a job: of the classes, weighted by share."""
+        """Mean size of a job: of the classes, weighted by share (with units: size x units)."""
         if self.classes is None:
             return 1.0
         shares = math.fsum(c.share for c in self.classes)
-        return math.fsum(c.share * c.mean_size for c in self.classes) / shares
+        return math.fsum(c.share * c.mean_size * c.units for c in self.classes) / shares
 
     @property
     def router_count(self) -> int:
@@ -306,6 +378,22 @@ class System:
         return tuple(c.share / shares for c in self.classes)
 
     @property
+    def has_units(self) -> bool:
+        """True for a loss system in which jobs occupy units."""
+        return self.pools[0].units is not None
+
+    @property
+    def edges(self) -> tuple[tuple[int, int], ...]:
+        """The edges of the graph; empty without one."""
+        return edges_of(self.graph, self.servers)
+
+    def limit_of(self, pool: Pool) -> int | None:
+        """The most jobs that a server of a pool may hold."""
+        if pool.units is None:
+            return pool.limit
+        return pool.units // min(c.units for c in self.classes or (JobClass(),))
+
+    @property
     def migrates(self) -> bool:
         """True if jobs resample their server."""
         return self.migration_rate > 0
@@ -315,6 +403,8 @@ class System:
         """What a lost job costs if nobody says otherwise: twice the longest mean response time of
         a job that takes the last place of a server with a limit; 0 without limits. No accepted job
         then expects to cost more than half the charge, so losing jobs does not pay as a habit."""
+        if self.has_units:
+            return 1.0  # a lost job costs its weight, and nothing else costs
         last_place = (
             self.mean_size * (1 + (p.limit - p.slots) / p.slots) / p.speed
             for p in self.pools
@@ -338,7 +428,8 @@ class System:
     @property
     def limits(self) -> NDArray[np.float64]:
         """(servers,) most jobs; inf without a limit."""
-        per_pool = [math.inf if p.limit is None else float(p.limit) for p in self.pools]
+        limits = [self.limit_of(p) for p in self.pools]
+        per_pool = [math.inf if k is None else float(k) for k in limits]
         return np.array(per_pool)[self.pool_of_server]
 
     # --- Another system like this one. ---
@@ -358,7 +449,11 @@ class System:
         if self.routers != 1:
             data["routers"] = self.routers if isinstance(self.routers, int) else list(self.routers)
         field, value = self._given
-        data[field] = value
+        data[field] = self.closed_jobs if field == "closed_jobs" else value
+        if self.graph is not None:
+            data["graph"] = _listed(self.graph)
+        if self.read_interval is not None:
+            data["read_interval"] = self.read_interval
         if self.message_fate != "withdraw":
             data["message_fate"] = self.message_fate
         if self.migration_rate:
@@ -495,6 +590,17 @@ def _routers(value: object) -> int | tuple[float, ...]:
     return weights
 
 
+def _closed(load: object, arrival_rate: object) -> tuple[str, float]:
+    if load is not None or arrival_rate is not None:
+        raise ValueError("closed_jobs: a closed system has no load and no arrival_rate")
+    return "closed_jobs", 0.0
+
+
+def _listed(value: Any) -> Any:
+    """Tuples as lists, all the way down."""
+    return [_listed(x) for x in value] if isinstance(value, tuple) else value
+
+
 def _load_or_rate(
     load: object, arrival_rate: object, given: tuple[str, float] | None
 ) -> tuple[str, float]:
@@ -564,7 +670,9 @@ def _say_places(pools: tuple[Pool, ...]) -> list[str]:
         said.append(_shared("slots", "slots", [str(p.slots) for p in pools]))
     if any(p.discipline == "ps" for p in pools):
         said.append(_shared("discipline", "disciplines", [p.discipline for p in pools]))
-    if any(p.limit is not None for p in pools):
+    if pools[0].units is not None:
+        said.append(_shared("units", "units", [str(p.units) for p in pools]))
+    elif any(p.limit is not None for p in pools):
         said.append(_shared("limit", "limits", [str(p.limit or "none") for p in pools]))
     else:
         said.append("no limit")
@@ -576,10 +684,17 @@ def _say_rest(system: System) -> list[str]:
     if not isinstance(system.routers, int):
         said[0] += f" ({' : '.join(f'{w:g}' for w in system.router_weights)})"
     field, value = system._given
-    if field == "load":
+    if field == "closed_jobs":
+        said.append(f"{_count(system.closed_jobs or 0, 'job')}, closed")
+    elif field == "load":
         said.append(f"load {value:g}")
     else:
         said.append(f"arrival rate {value:g} (load {system.load:g})")
+    if system.graph is not None:
+        kind = system.graph if isinstance(system.graph, str) else "graph"
+        said.append(f"{kind} of {_count(len(system.edges), 'edge')}")
+    if system.read_interval is not None:
+        said.append(f"read every {system.read_interval:g}")
     if system.migrates:
         said.append(f"migration rate {system.migration_rate:g}")
     if system.message_fate != "withdraw":

@@ -100,8 +100,9 @@ def _line(policy: str, of_seed: dict[int, Row], system: System, base: dict[int, 
     rows = [of_seed[seed] for seed in sorted(of_seed)]
     first = rows[0]
     totals = _pooled(rows)
-    estimates = stats.per_job(totals, first.loss_charge, first.settings.move_cost)
-    if all(pool.limit is None for pool in system.pools):
+    charges = first.loss_charge, first.settings.move_cost
+    estimates = stats.per_job(totals, *charges, not system.has_units)
+    if all(system.limit_of(pool) is None for pool in system.pools):
         estimates["blocking_probability"] = Estimate(0.0, 0.0, 0.0)
     histograms = np.concatenate([row.histograms for row in rows])
     estimates["p50"] = stats.quantile(histograms, 0.5)

@@ -22,6 +22,7 @@ TOTALS = (
     "withdrawn",
     "probes",
     "migrations",
+    "lost_weight",
     "present",
 )
 
@@ -33,16 +34,18 @@ class Track:
     totals: list[list[float]] = field(default_factory=list)
     histograms: list[NDArray[np.int64]] = field(default_factory=list)
     tails: list[list[NDArray[np.float64]]] = field(default_factory=list)
+    classes: list[NDArray[np.int64]] = field(default_factory=list)
     overloaded: bool = False
 
     def note(self, state: State) -> None:
-        """Note where the run stands; `tails` keeps only the first and the last."""
+        """Note where the run stands; `tails` and `classes` keep only the first and the last."""
         w = state.world[0]
         row = [float(w[name]) for name in TOTALS]
         row[TOTALS.index("area")] += float(w["present"] * (w["clock"] - w["area_to"]))
         self.totals.append(row)
         self.histograms.append(state.arrays["histogram"]["count"].copy())
         self.tails = [*self.tails[:1], tail_areas(state)]
+        self.classes = [*self.classes[:1], class_counts(state)]
 
     def note_overload(self, state: State) -> None:
         """The run ends here, with too many jobs; if in its warm-up, all of it counts."""
@@ -51,12 +54,19 @@ class Track:
             self.totals = [[0.0] * (len(TOTALS) - 1) + [float(state.world[0]["started"])]]
             self.histograms = [np.zeros_like(state.arrays["histogram"]["count"])]
             self.tails = [[np.zeros_like(area) for area in tail_areas(state)]]
+            self.classes = [np.zeros_like(class_counts(state))]
         self.note(state)
 
     def join_pairs(self) -> None:
         """Make batches twice as long (an odd last one stays as it is)."""
         for noted in (self.totals, self.histograms):
             del noted[1:-1:2]
+
+
+def class_counts(state: State) -> NDArray[np.int64]:
+    """Arrivals and losses of each class; shape (classes, 2)."""
+    rows = state.arrays["classes"]
+    return np.stack([rows["arrivals"], rows["blocked"]], axis=1)
 
 
 def tail_areas(state: State) -> list[NDArray[np.float64]]:

@@ -7,11 +7,19 @@ import pytest
 from lbgym import Pool, System
 from lbgym.engine.layout import ARRIVAL
 from lbgym.envs import DispatchEnv
-from lbgym.envs.observation import COLUMNS, share, whole
+from lbgym.envs.observation import COLUMNS, READ_ONLY, share, whole
 
 ID = "lbgym/MultiRouter-v0"
 SYSTEM = System([Pool(4, 1.0, limit=5), Pool(3, 2.0)], routers=3, load=0.8)
-EVERY = [name for name in COLUMNS if name not in ("source", "target", "kind", "candidate")]
+ELSEWHERE = (
+    "source",
+    "target",
+    "kind",
+    "candidate",
+    *READ_ONLY,
+    "neighbours",
+)  # tests of their own
+EVERY = [name for name in COLUMNS if name not in ELSEWHERE]
 
 
 def messages(state):
@@ -83,6 +91,8 @@ def test_every_column_is_what_the_engine_holds(fate):
         assert np.array_equal(table["queue_order"], state.arrays["servers"]["position"])
         assert np.array_equal(table["speed"], system.speeds)
         assert table["limit"] == pytest.approx([5 / 6] * 4 + [1] * 3)
+        assert np.array_equal(table["capacity"], table["limit"])
+        assert np.array_equal(table["vacancy"], share(system.limits - lengths))
         assert np.array_equal(table["server"], np.arange(n))
         assert table["router"] == r
         assert table["class"] == 0

@@ -2,10 +2,18 @@
 
 import pytest
 
-from lbgym import Pool, System, policies
+from lbgym import JobClass, Pool, System, policies
 from lbgym.policies import make, names
 
 PAIR = System([Pool(1), Pool(1, speed=2.0)], load=0.7)
+LIMITED = System([Pool(1, limit=2), Pool(1, limit=3)], load=0.7)
+RING = System([Pool(3)], load=0.7, graph="ring")
+READ = System([Pool(1), Pool(1, speed=2.0)], load=0.7, read_interval=2.0)
+UNITS = System(
+    [Pool(1, units=4), Pool(1, units=6)],
+    load=0.9,
+    classes=[JobClass(share=4), JobClass(share=1, units=3)],
+)
 MOVING = System([Pool(1), Pool(1, speed=2.0)], load=0.7, migration_rate=1.0)
 
 # name, information, columns its agent needs to see (one router)
@@ -41,8 +49,42 @@ def test_each_name_says_what_it_needs(name, information, columns):
     assert make(policy.name, PAIR) == policy
 
 
+# The same on systems of their own kind.
+ELSEWHERE = [
+    ("max-vacancy", LIMITED, "live occupancies", ("vacancy",)),
+    ("max-vacancy(2)", LIMITED, "d probes", ("vacancy", "candidate")),
+    ("best-fit", UNITS, "live occupancies", ("vacancy", "class")),
+    ("trunk-reservation(2, 0)", UNITS, "live occupancies", ("vacancy", "class")),
+    ("local-choice", RING, "the edge's two queues", None),
+    ("rank(2, 1)", READ, "order of the queues at the last read", ("read", "speed")),
+    ("jsed", READ, "order of the queues at the last read", ("read", "speed")),
+    ("sed(own-sends=1)", READ, "last read, own sends since", None),
+]
+
+
+@pytest.mark.parametrize(("name", "system", "information", "columns"), ELSEWHERE)
+def test_each_name_says_what_it_needs_on_its_own_kind_of_system(name, system, information, columns):
+    policy = make(name, system)
+    assert policy.information == information
+    assert columns is None or policy.columns == columns
+    assert make(policy.name, system) == policy
+
+
+def test_a_rule_that_does_not_suit_the_system_is_refused():
+    for name, system, sentence in [
+        ("pull", RING, "two ends only"),
+        ("local-choice", PAIR, "needs a system with a graph"),
+        ("max-vacancy", PAIR, "needs servers with a limit or units"),
+        ("trunk-reservation(1)", PAIR, "needs a system with units"),
+        ("sed(own-sends=1)", PAIR, "needs a system with a read_interval"),
+    ]:
+        with pytest.raises(ValueError, match=sentence):
+            make(name, system)
+
+
 def test_every_name_is_listed_and_tried():
     tried = {name.partition("(")[0] for name, *_ in NAMES} | {"local-search"}
+    tried |= {name.partition("(")[0] for name, *_ in ELSEWHERE}
     assert tried == set(names())
     assert names() == sorted(names())
 

@@ -23,6 +23,10 @@ EXPECTED = {
         migration_rate=1,
         name="local-search",
     ),
+    "ring-10": System(Pool(10), load=0.7, graph="ring", name="ring-10"),
+    "local-search-closed": System(
+        Pool(10), closed_jobs=40, migration_rate=1, name="local-search-closed"
+    ),
 }
 
 

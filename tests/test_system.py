@@ -242,7 +242,14 @@ def test_systems_are_frozen():
 
 def test_values_are_stored_as_plain_numbers():
     pool = Pool(np.int32(3), np.float32(0.5), np.int64(4), np.int8(2))
-    assert [type(v) for v in dataclasses.astuple(pool)] == [int, float, int, int, str]
+    assert [type(v) for v in dataclasses.astuple(pool)] == [
+        int,
+        float,
+        int,
+        int,
+        str,
+        type(None),
+    ]
     assert Pool(1, 2) == Pool(1, 2.0)
     assert Pool(1, Fraction(1, 2)).speed == 0.5
     assert Pool(1, limit=math.inf) == Pool(1, limit=np.inf) == Pool(1)
@@ -356,12 +363,13 @@ def test_wrong_value_is_refused_by_name(data, start):
         (
             {"pools": [{"servers": 1}, {"servers": 1, "lmit": 3}], "load": 1},
             "pools[1]: unknown field 'lmit', did you mean 'limit'? "
-            "(allowed: servers, speed, limit, slots, discipline)",
+            "(allowed: servers, speed, limit, slots, discipline, units)",
         ),
         (
             {"pools": ONE, "laod": 1},
             "unknown field 'laod', did you mean 'load'? (allowed: kind, pools, routers, load, "
-            "arrival_rate, message_fate, migration_rate, replace, classes, name)",
+            "arrival_rate, message_fate, migration_rate, replace, classes, graph, read_interval, "
+            "closed_jobs, name)",
         ),
         ({"kind": "car-sharing", "stations": 3}, "kind: must be 'dispatch', got 'car-sharing'"),
     ],
@@ -371,7 +379,7 @@ def test_message(data, message):
         System.from_dict(data)
 
 
-@pytest.mark.parametrize("field", ["size", "graph", "read_interval", "closed_jobs", 3, "_given"])
+@pytest.mark.parametrize("field", ["size", "arrivals", "slotted", 3, "_given"])
 def test_field_that_a_system_does_not_have_is_refused(field):
     with pytest.raises(ValueError, match=f"unknown field {field!r}.*allowed: kind, pools, routers"):
         System.from_dict({"pools": ONE, "load": 1, field: 1})

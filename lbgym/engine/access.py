@@ -108,6 +108,7 @@ class Entry:
         self.signature = signature
         self.__doc__ = function.__doc__
         self.__name__ = function.__name__
+        self.__module__ = function.__module__
         self._ready: Any = None
 
     def ready(self) -> Any:
@@ -129,6 +130,10 @@ class Entry:
 
     def __call__(self, *arguments: Any) -> Any:
         return self.ready()(*arguments)
+
+    def __reduce__(self) -> str:
+        """Pickled and copied by name, as functions are."""
+        return self.__name__
 
 
 def _ignoring_wraparound(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -204,6 +209,9 @@ def _accessor(name: str) -> Any:
 _accessors = {accessor: _accessor(name) for name, (accessor, _, _) in ARRAYS.items()}
 server = _accessors["server"]
 pool = _accessors["pool"]
+tick_row = _accessors["tick_row"]
+job_class = _accessors["job_class"]
+edge = _accessors["edge"]
 router = _accessors["router"]
 message_list = _accessors["message_list"]
 held = _accessors["held"]
@@ -214,6 +222,7 @@ order = _accessors["order"]
 since = _accessors["since"]
 sent_at = _accessors["sent_at"]
 sent_since = _accessors["sent_since"]
+sent_since_read = _accessors["sent_since_read"]
 candidate_of = _accessors["candidate"]
 bin_of = _accessors["bin"]
 stream = _accessors["stream"]

@@ -13,16 +13,20 @@ from .access import (
     bin_of,
     bits,
     candidate_of,
+    edge,
     inner,
     job,
+    job_class,
     order,
     pool,
     router,
     sent_at,
     sent_since,
+    sent_since_read,
     server,
     start_of,
     tail,
+    tick_row,
     warm_of,
 )
 from .layout import (
@@ -44,7 +48,7 @@ from .layout import (
     WARM,
 )
 from .messages import fills_idle, room_for_message, send, use
-from .queues import append, count_present, free_job, has_room, new_job, remove
+from .queues import append, count_present, free_job, has_room, is_full, new_job, remove
 from .random import below, exponential, uniform
 
 _BIN_SHIFT = 52 - BINS_PER_OCTAVE_BITS
@@ -71,18 +75,34 @@ def depart(w, i, place):
 
 
 @inner
+def seated(w, i, klass, seat):
+    """Place in server i of its seat-th job of a class, -1 if it has no more than `seat` of them."""
+    j = server(w, i).head
+    place = 0
+    while j >= 0:
+        if job(w, j).klass == klass:
+            if seat == 0:
+                return place
+            seat -= 1
+        j = job(w, j).next
+        place += 1
+    return -1
+
+
+@inner
 def tick(w):
-    """A potential completion: which slot, and does it serve a job?"""
+    """A potential completion: whose, and does it complete a job?"""
     x = uniform(w, SERVICE) * w.tick_rate
-    low, high = 0, w.n_pools - 1
+    low, high = 0, w.n_ticks - 1
     while low < high:
         middle = (low + high + 1) >> 1
-        if x < pool(w, middle).ticks_from:
+        if x < tick_row(w, middle).rate_from:
             high = middle - 1
         else:
             low = middle
-    p = pool(w, low)
-    y = (x - p.ticks_from) * p.per_tick
+    row = tick_row(w, low)
+    p = pool(w, row.pool)
+    y = (x - row.rate_from) * row.per_rate
     k = min(int(y), p.servers - 1)
     i = p.first + k
     length = server(w, i).length
@@ -90,12 +110,38 @@ def tick(w):
         return
     if p.shares:
         depart(w, i, min(int((y - k) * length), length - 1))
-    elif p.slots == 1:
+    elif row.klass >= 0:
+        place = seated(w, i, row.klass, min(int((y - k) * row.seats), row.seats - 1))
+        if place >= 0:
+            depart(w, i, place)
+    elif row.seats == 1:
         depart(w, i, 0)
     else:
-        place = min(int((y - k) * p.slots), p.slots - 1)
+        place = min(int((y - k) * row.seats), row.seats - 1)
         if place < length:
             depart(w, i, place)
+
+
+# --- reads --------------------------------------------------------------------------------------
+@inner
+def schedule_other(w):
+    """The earlier of the next resampling and the next read."""
+    w.next_other = min(w.next_ring, w.next_read)
+
+
+@inner
+def read_all(w):
+    """All queues are read (2 n messages)."""
+    for i in range(w.n_servers):
+        server(w, i).reading = server(w, i).length
+    if w.read_memory_on:
+        for k in range(w.n_routers * w.n_servers):
+            sent_since_read(w, k).jobs = 0
+    w.reads += 1
+    w.read_at = w.clock
+    w.probes += w.n_servers
+    w.next_read = w.reads * w.read_interval
+    schedule_other(w)
 
 
 # --- resamplings --------------------------------------------------------------------------------
@@ -107,6 +153,7 @@ def schedule_ring(w):
     else:
         w.next_ring = math.inf
     w.ring_from = w.clock
+    schedule_other(w)
 
 
 @inner
@@ -164,7 +211,12 @@ def migrate(w):
 # --- arrivals -----------------------------------------------------------------------------------
 @inner
 def sample_candidates(w):
-    """Servers sampled for this job, distinct unless the system replaces."""
+    """Servers sampled for this job, distinct unless the system replaces; an edge's two ends."""
+    if w.n_edges > 0:
+        ends = edge(w, below(w, ARRIVALS, w.n_edges))
+        candidate_of(w, 0).server = ends.a
+        candidate_of(w, 1).server = ends.b
+        return
     for k in range(w.samples):
         fresh = False
         while not fresh:
@@ -191,6 +243,10 @@ def arrive(w):
     w.next_arrival = w.clock + exponential(w, ARRIVALS) * w.arrival_gap
     w.router = r
     w.klass = 0
+    if w.n_classes > 1:
+        u = uniform(w, ARRIVALS)
+        while w.klass < w.n_classes - 1 and u >= job_class(w, w.klass).share_to:
+            w.klass += 1
     w.source = -1
     w.target = -1
     if w.samples > 0:
@@ -206,17 +262,23 @@ def place(w, i):
     q = s.length
     w.found = q
     w.lost = 0
+    kind = job_class(w, w.klass)
+    kind.arrivals += 1
     if w.memory_on:
         k = w.router * w.n_servers + i
         sent_at(w, k).time = w.clock
         sent_since(w, k).jobs += 1
+    if w.read_memory_on:
+        sent_since_read(w, w.router * w.n_servers + i).jobs += 1
     if w.messages_on:
         if router(w, w.router).held == 0:
             w.empty_handed += 1
         use(w, w.router, i)
-    if q >= p.limit:
+    if is_full(w, i):
         w.blocked += 1
+        kind.blocked += 1
         w.lost = 1
+        w.lost_weight += kind.weight
         w.expected_response = 0.0
         return
     w.expected_response = (1.0 + max(q + 1 - p.slots, 0) * p.per_slot) * p.mean_service
@@ -231,6 +293,19 @@ def place(w, i):
     w.arrived_sum += w.clock
 
 
+@inner
+def refuse(w):
+    """The arriving job is turned away (loss systems with units)."""
+    kind = job_class(w, w.klass)
+    w.arrivals += 1
+    kind.arrivals += 1
+    w.blocked += 1
+    kind.blocked += 1
+    w.lost = 1
+    w.lost_weight += kind.weight
+    w.expected_response = 0.0
+
+
 # --- the two operations -------------------------------------------------------------------------
 @inner
 def advance(w):
@@ -240,8 +315,11 @@ def advance(w):
         if w.messages_on and not room_for_message(w):
             return GROW
         w.events += 1
-        if w.migration_rate > 0.0 and w.next_ring < min(w.next_arrival, w.next_tick):
-            w.clock = w.next_ring
+        if w.next_other < min(w.next_arrival, w.next_tick):
+            w.clock = w.next_other
+            if w.next_read <= w.next_ring:
+                read_all(w)
+                continue
             choice = ring(w)
             schedule_ring(w)
             if choice:
@@ -269,8 +347,13 @@ def advance(w):
 @inner
 def apply(w, i):
     """Carry out the decision: server i. DECIDE when done, GROW, or INVALID (no such server)."""
-    if i < 0 or i >= w.n_servers:
+    refused = w.units_on and i == w.n_servers and w.kind == ARRIVAL
+    if i < 0 or (i >= w.n_servers and not refused):
         return INVALID
+    if refused:
+        refuse(w)
+        w.kind = NOTHING
+        return DECIDE
     if w.kind == ARRIVAL:
         if not has_room(w, i):
             return GROW
@@ -297,8 +380,14 @@ def begin(w):
     queue from its stationary law under speed-weighted random dispatch. Returns False when storage
     must grow first.
     """
-    w.next_arrival = exponential(w, ARRIVALS) * w.arrival_gap
-    w.next_tick = exponential(w, SERVICE) * w.tick_gap
+    w.next_arrival = math.inf
+    w.next_tick = math.inf
+    if w.arrival_gap < math.inf:  # otherwise the system is closed
+        w.next_arrival = exponential(w, ARRIVALS) * w.arrival_gap
+        w.next_tick = exponential(w, SERVICE) * w.tick_gap
+    w.next_read = 0.0 if w.read_interval < math.inf else math.inf
+    w.next_ring = math.inf
+    schedule_other(w)
     for i in range(w.n_servers):
         length = 0
         if w.start_mode == GIVEN:
@@ -326,3 +415,18 @@ def fill(w):
     if w.migration_rate > 0.0:
         w.ring_hazard = exponential(w, MIGRATION)
         schedule_ring(w)
+    if w.read_interval < math.inf:
+        read_all(w)
+
+
+# --- balance --------------------------------------------------------------------------------------
+@inner
+def is_balanced(w):
+    """Whether no job could gain strictly by moving: equal speeds, longest - shortest <= 1."""
+    worst_here = 0.0
+    best_there = math.inf
+    for p in range(w.n_pools):
+        this = pool(w, p)
+        worst_here = max(worst_here, this.longest / this.speed)
+        best_there = min(best_there, (this.shortest + 1) / this.speed)
+    return worst_here <= best_there * (1.0 + 1e-12)

@@ -24,6 +24,8 @@ ARRAYS: dict[str, tuple[str, str, list[tuple[str, str, str]]]] = {
             ("tail", "i4", "its last job, -1 if idle"),
             ("message", "i4", "first entry of its outstanding pull-messages, -1 if none"),
             ("position", "i4", "where it stands in `order` (only if `sorted_on`)"),
+            ("used", "i4", "units its jobs occupy (only if `units_on`)"),
+            ("reading", "i4", "queue length at the last read (only with a read interval)"),
         ],
     ),
     "pools": (
@@ -38,16 +40,39 @@ ARRAYS: dict[str, tuple[str, str, list[tuple[str, str, str]]]] = {
             ("limit", "i8", "most jobs a server may hold (NO_LIMIT: infinite)"),
             ("slots", "i8", "jobs served at once by a server"),
             ("shares", "i8", "1: processor sharing, 0: first come first served"),
-            ("ticks_from", "f8", "sum of slots x speed over the servers of earlier pools"),
-            ("per_tick", "f8", "servers per unit of slots x speed"),
+            ("units", "i8", "units a server has (only if `units_on`)"),
             ("speed_to", "f8", "sum of speeds over the servers up to and with this pool"),
             ("tails", "i8", "its row in `tails`"),
             ("levels", "i8", "room of that row: queue lengths 0 .. levels - 1"),
             ("shortest", "i8", "smallest queue length in the pool (only if `sorted_on`)"),
+            ("longest", "i8", "largest queue length in the pool (only if `sorted_on`)"),
             ("warm", "i8", "its row in `warm`"),
             ("warm_levels", "i8", "length of that row"),
         ],
     ),
+    "ticks": (
+        "tick_row",
+        "n_ticks",
+        [
+            ("rate_from", "f8", "potential completions per unit time of earlier rows"),
+            ("per_rate", "f8", "servers per unit of that rate within the row"),
+            ("pool", "i8", "whose servers tick"),
+            ("klass", "i8", "whose jobs complete, -1 any"),
+            ("seats", "i8", "potential completions of a server come from so many seats"),
+        ],
+    ),
+    "classes": (
+        "job_class",
+        "n_classes",
+        [
+            ("share_to", "f8", "share of the arrivals of classes up to and with this one"),
+            ("units", "i8", "units a job needs"),
+            ("weight", "f8", "what losing a job counts"),
+            ("arrivals", "i8", "jobs that arrived"),
+            ("blocked", "i8", "jobs lost"),
+        ],
+    ),
+    "edges": ("edge", "n_edges", [("a", "i4", "one end"), ("b", "i4", "the other")]),
     "routers": (
         "router",
         "n_routers",
@@ -112,6 +137,11 @@ ARRAYS: dict[str, tuple[str, str, list[tuple[str, str, str]]]] = {
         "n_routers * n_servers",
         [("jobs", "f4", "jobs sent there since the server's message last came or was used")],
     ),
+    "sent_since_read": (
+        "sent_since_read",
+        "n_routers * n_servers",
+        [("jobs", "f4", "jobs sent there since the last read (only if `read_memory_on`)")],
+    ),
     "candidates": ("candidate", "samples", [("server", "i4", "a server sampled for this job")]),
     "histogram": ("bin", "BINS", [("count", "i8", "departed jobs with such a response time")]),
     "streams": (
@@ -138,6 +168,11 @@ SCALARS: list[tuple[str, str, str]] = [
     ("n_params", "i8", "arguments of the rule"),
     ("n_scratch", "i8", "memory cells of the rule"),
     ("arrival_gap", "f8", "mean time between arrivals, all routers"),
+    ("n_ticks", "i8", "rows of `ticks`"),
+    ("n_classes", "i8", "classes of jobs"),
+    ("n_edges", "i8", "edges of the graph, 0: a job may go to any server"),
+    ("units_on", "i8", "1: servers hold units, jobs need units (loss with classes)"),
+    ("read_interval", "f8", "time between reads of all queues, inf: queues are seen live"),
     ("tick_rate", "f8", "sum of slots x speed: potential completions per unit time"),
     ("tick_gap", "f8", "mean time between potential completions"),
     ("speed_sum", "f8", "sum of the servers' speeds"),
@@ -149,6 +184,7 @@ SCALARS: list[tuple[str, str, str]] = [
     ("messages_on", "i8", "1: idle servers send pull-messages"),
     ("sorted_on", "i8", "1: servers are kept sorted by queue length within their pool"),
     ("memory_on", "i8", "1: routers remember messages and sendings"),
+    ("read_memory_on", "i8", "1: routers remember what they sent since the last read"),
     ("samples", "i8", "servers sampled for each job (0: none)"),
     ("replace", "i8", "1: sampled with replacement"),
     ("ring_asks", "i8", "1: a resampling job asks the server it draws"),
@@ -158,6 +194,10 @@ SCALARS: list[tuple[str, str, str]] = [
     ("next_arrival", "f8", "when the next job arrives"),
     ("next_tick", "f8", "when the next potential completion comes"),
     ("next_ring", "f8", "when the next job resamples"),
+    ("next_read", "f8", "when all queues are read next"),
+    ("next_other", "f8", "the earlier of the two"),
+    ("reads", "i8", "reads so far"),
+    ("read_at", "f8", "time of the last read"),
     ("ring_hazard", "f8", "unit-rate hazard left until then"),
     ("ring_from", "f8", "when that hazard was last consumed"),
     # the pending decision
@@ -172,6 +212,7 @@ SCALARS: list[tuple[str, str, str]] = [
     # the last decision
     ("found", "i8", "jobs the placed job found in its server"),
     ("lost", "i8", "1: the job was blocked"),
+    ("lost_weight", "f8", "sum of the weights of the lost jobs, since time 0"),
     ("expected_response", "f8", "expected response time of the placed job, 0 if lost"),
     # counters since time 0
     ("area", "f8", "time integral of the number in system up to `area_to`"),
@@ -252,7 +293,8 @@ ARRIVAL, RESAMPLE = 1, 2  # w.kind
 WITHDRAW, KEEP, RESEND = 0, 1, 2  # w.fate
 EMPTY, WARM, GIVEN = 0, 1, 2  # w.start_mode
 JOBS, LEVELS, HELD, ENTRIES = 1, 2, 3, 4  # w.need
-DECIDE, GROW, INVALID, PAUSE, DONE = 0, 1, 2, 3, 4  # status returned by the compiled entries
+# Status returned by the compiled entries (5 is an environment's: the action is masked).
+DECIDE, GROW, INVALID, PAUSE, DONE, BALANCED = 0, 1, 2, 3, 4, 6
 
 ARRIVALS, SERVICE, MIGRATION, NETWORK, POLICY = 0, 1, 2, 3, 4  # streams
 STREAMS = 5

@@ -6,7 +6,7 @@ distribution exactly, and, when servers are kept sorted (longest first), it is a
 level begins - so the shortest queue is found, and the order kept, in O(1).
 """
 
-from .access import inner, job, order, pool, server, tail
+from .access import inner, job, job_class, order, pool, server, tail
 from .layout import JOBS, LEVELS
 
 
@@ -22,6 +22,24 @@ def has_room(w, i):
         w.need_pool = s.pool
         return False
     return True
+
+
+@inner
+def is_full(w, i):
+    """Whether server i would lose a job of the acting class."""
+    s = server(w, i)
+    p = pool(w, s.pool)
+    if w.units_on:
+        return s.used + job_class(w, w.klass).units > p.units
+    return s.length >= p.limit
+
+
+@inner
+def vacancy(w, i):
+    """Free units of server i; without units its free places."""
+    s = server(w, i)
+    p = pool(w, s.pool)
+    return p.units - s.used if w.units_on else p.limit - s.length
 
 
 @inner
@@ -67,6 +85,8 @@ def append(w, i, j):
     else:
         job(w, s.tail).next = j
     s.tail = j
+    if w.units_on:
+        s.used += job_class(w, job(w, j).klass).units
     k = s.length + 1
     s.length = k
     p = pool(w, s.pool)
@@ -75,6 +95,8 @@ def append(w, i, j):
         _swap(w, i, p.first + t.servers)
         if p.shortest == k - 1 and t.servers + 1 == p.servers:
             p.shortest = k
+        if k > p.longest:
+            p.longest = k
     t.area += t.servers * (w.clock - t.changed)
     t.changed = w.clock
     t.servers += 1
@@ -100,6 +122,8 @@ def remove(w, i, place):
         job(w, before).next = behind
         if behind < 0:
             s.tail = before
+    if w.units_on:
+        s.used -= job_class(w, job(w, j).klass).units
     k = s.length
     s.length = k - 1
     p = pool(w, s.pool)
@@ -111,6 +135,8 @@ def remove(w, i, place):
         _swap(w, i, p.first + t.servers)
         if k - 1 < p.shortest:
             p.shortest = k - 1
+        if k == p.longest and t.servers == 0:
+            p.longest = k - 1
     if k == 1:
         w.idle += 1
     return j

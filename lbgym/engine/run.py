@@ -3,8 +3,8 @@
 from numba import types
 
 from .access import entry, rule_type, world
-from .events import advance, apply, begin, fill
-from .layout import ARRIVAL, DECIDE, DONE, NOTHING, PAUSE
+from .events import advance, apply, begin, fill, is_balanced
+from .layout import ARRIVAL, BALANCED, DECIDE, DONE, NOTHING, PAUSE
 
 _EVENTS_PER_CALL = 4_000_000
 
@@ -37,6 +37,28 @@ def carry_out(address, action):
 def ask(address, rule):
     """What a rule says to the pending decision."""
     return rule(world(address))
+
+
+@entry(types.int64(types.int64, rule_type))
+def run_to_balance(address, move_rule):
+    """Move jobs of a closed system until none could gain: BALANCED, or GROW, INVALID, PAUSE."""
+    w = world(address)
+    last_event = w.events + _EVENTS_PER_CALL
+    while not is_balanced(w):
+        if w.kind == NOTHING:
+            status = advance(w)
+            if status != DECIDE:
+                return status
+        if not w.chosen:
+            w.action = move_rule(w)
+            w.chosen = 1
+        status = apply(w, w.action)
+        if status != DECIDE:
+            return status
+        w.chosen = 0
+        if w.events > last_event:
+            return PAUSE
+    return BALANCED
 
 
 @entry(types.int64(types.int64, rule_type, rule_type, types.int64))

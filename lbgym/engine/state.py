@@ -44,6 +44,8 @@ class State:
         Servers are kept sorted by queue length (JSQ, SED and the like; always with migrations).
     memory : bool
         Routers remember messages and sendings (only observations need it).
+    read_memory : bool
+        Routers remember what they sent since the last read.
     samples : int
         Servers sampled for each arriving job.
     ring_asks : bool
@@ -63,6 +65,7 @@ class State:
         messages: bool = False,
         ordered: bool = False,
         memory: bool = False,
+        read_memory: bool = False,
         samples: int = 0,
         ring_asks: bool = False,
         router_samples: int = 1,
@@ -74,16 +77,23 @@ class State:
         self.max_jobs = max_jobs
         self.world = np.zeros(1, WORLD)
         self.arrays: dict[str, NDArray[Any]] = {}
+        if system.edges and samples not in (0, 2):
+            raise ValueError(f"samples: with a graph they are an edge's two ends, got {samples}")
         w = self.world[0]
         n, pools, routers = system.servers, len(system.pools), system.router_count
         w["n_servers"], w["n_pools"], w["n_routers"] = n, pools, routers
-        w["arrival_gap"] = 1.0 / system.arrival_rate
+        closed = system.closed_jobs is not None
+        w["arrival_gap"] = np.inf if closed else 1.0 / system.arrival_rate
+        w["read_interval"] = np.inf if system.read_interval is None else system.read_interval
+        w["units_on"] = system.has_units
+        w["n_edges"] = len(system.edges)
+        w["n_classes"] = len(system.class_shares)
         w["migration_rate"] = system.migration_rate
         w["equal_routers"] = len(set(system.router_weights)) == 1
         w["fate"] = _FATES[system.message_fate]
         w["messages_on"] = messages
         w["sorted_on"] = ordered or system.migration_rate > 0
-        w["memory_on"] = memory
+        w["memory_on"], w["read_memory_on"] = memory, read_memory
         w["samples"], w["replace"] = samples, system.replace
         w["ring_asks"], w["router_samples"] = ring_asks, router_samples
         w["n_params"], w["n_scratch"] = len(params), scratch
@@ -91,6 +101,9 @@ class State:
         made = self._make
         made("servers", n)
         made("pools", pools)
+        edges = made("edges", len(system.edges))
+        if system.edges:
+            edges["a"], edges["b"] = np.array(system.edges).T
         made("routers", routers)["weight_to"] = np.cumsum(system.router_weights)
         made("lists", routers * pools if messages else 0)
         made("jobs", min(64 + 2 * n if n < 100_000 else n + n // 2, max_jobs))
@@ -98,6 +111,7 @@ class State:
         made("order", n if w["sorted_on"] else 0)
         for name in ("since", "sent_at", "sent_since"):
             made(name, routers * n if memory else 0)
+        made("sent_since_read", routers * n if read_memory else 0)
         made("candidates", samples)
         made("histogram", layout.BINS)
         made("streams", layout.STREAMS)
@@ -108,6 +122,7 @@ class State:
         made("held", 4 * n + 4 * _LIST_ROOM * routers * pools if messages else 0)
         self.arrays["layers"] = LAYERS
         self._fill_pools()
+        self._fill_classes()
         self.link()
 
     def _make(self, name: str, length: int) -> NDArray[Any]:
@@ -116,27 +131,54 @@ class State:
 
     def _fill_pools(self) -> None:
         pools = self.arrays["pools"]
-        first, ticks, speed, row = 0, 0.0, 0.0, 0
+        first, speed, row = 0, 0.0, 0
         for k, spec in enumerate(self.system.pools):
             this = pools[k]
             rate = spec.speed / self.system.mean_size
             this["first"], this["servers"], this["speed"] = first, spec.servers, rate
             this["mean_service"], this["per_slot"] = 1.0 / rate, 1.0 / spec.slots
-            this["limit"] = layout.NO_LIMIT if spec.limit is None else spec.limit
+            limit = self.system.limit_of(spec)
+            this["limit"] = layout.NO_LIMIT if limit is None else limit
             this["slots"], this["shares"] = spec.slots, spec.discipline == "ps"
-            this["ticks_from"], this["per_tick"] = ticks, 1.0 / (rate * spec.slots)
+            this["units"] = spec.units or 0
             self.arrays["servers"]["pool"][first : first + spec.servers] = k
             first += spec.servers
-            ticks += spec.servers * spec.slots * rate
             speed += spec.servers * rate
             this["speed_to"] = speed
             this["tails"] = row
-            this["levels"] = 16 if spec.limit is None else min(spec.limit + 3, 64)
+            limit = self.system.limit_of(spec)
+            this["levels"] = 16 if limit is None else min(limit + 3, 64)
             row += this["levels"]
         self._make("tails", row)
         self._make("warm", 0)
+        self.world[0]["speed_sum"] = speed
+
+    def _fill_classes(self) -> None:
+        """Classes, and the table of potential completions by pool (and class, with units)."""
+        system = self.system
+        kinds = system.classes or (None,)
+        table = self._make("classes", len(kinds))
+        table["share_to"] = np.cumsum(system.class_shares)
+        table["units"] = [1 if kind is None else kind.units for kind in kinds]
+        table["weight"] = [1.0 if kind is None else kind.weight for kind in kinds]
+        rows: list[tuple[int, int, int, float]] = []  # pool, class, seats, rate of a seat
+        for k, spec in enumerate(system.pools):
+            if spec.units is None:
+                rows.append((k, -1, spec.slots, spec.speed / system.mean_size))
+                continue
+            for c, kind in enumerate(system.classes or ()):
+                if spec.units >= kind.units:
+                    rows.append((k, c, spec.units // kind.units, 1.0 / kind.mean_size))
+        ticks = self._make("ticks", len(rows))
+        total = 0.0
+        for row, (k, c, seats, rate) in zip(ticks, rows, strict=True):
+            row["rate_from"], row["per_rate"] = total, 1.0 / (seats * rate)
+            row["pool"], row["klass"], row["seats"] = k, c, seats
+            total += system.pools[k].servers * seats * rate
         w = self.world[0]
-        w["speed_sum"], w["tick_rate"], w["tick_gap"] = speed, ticks, 1.0 / ticks
+        closed = system.closed_jobs is not None
+        w["n_ticks"], w["tick_rate"] = len(rows), total
+        w["tick_gap"] = np.inf if closed else 1.0 / total
 
     def link(self) -> None:
         """Write the arrays' addresses and sizes into the world. Nothing else may."""
@@ -175,7 +217,9 @@ class State:
         n = w["n_servers"]
         for field in ("length", "message", "head", "tail"):
             a["servers"][field] = 0 if field == "length" else -1
-        a["pools"]["shortest"] = 0
+        a["pools"]["shortest"] = a["pools"]["longest"] = 0
+        a["servers"]["used"] = a["servers"]["reading"] = 0
+        a["classes"]["arrivals"] = a["classes"]["blocked"] = 0
         a["routers"]["held"] = 0
         for name in ("tails", "histogram", "scratch"):
             a[name][...] = np.zeros((), RECORDS[name])
@@ -186,6 +230,7 @@ class State:
             a["since"]["time"] = 0.0
             a["sent_at"]["time"] = -np.inf
             a["sent_since"]["jobs"] = 0
+        a["sent_since_read"]["jobs"] = 0
         rows = len(a["lists"])
         a["lists"]["begin"] = _LIST_ROOM * np.arange(rows)
         a["lists"]["count"] = 0
@@ -219,8 +264,15 @@ class State:
 
     def _prepare_start(self, start: str | Sequence[int] | NDArray[Any]) -> int:
         if isinstance(start, str):
+            if start == "empty" and self.system.closed_jobs is not None:
+                self.arrays["start"]["length"] = 0
+                self.arrays["start"]["length"][0] = self.system.closed_jobs
+                return layout.GIVEN
             if start == "empty":
                 return layout.EMPTY
+            lawless = self.system.has_units or self.system.closed_jobs is not None
+            if start == "warm" and lawless:
+                raise ValueError("start: 'warm' is not for closed systems or units; use 'empty'")
             if start == "warm":
                 if len(self.arrays["warm"]) == 0:
                     self._fill_warm()
@@ -244,6 +296,13 @@ class State:
     def _check_number(self, jobs: int) -> None:
         if jobs > self.max_jobs:
             raise ValueError(f"start: {jobs} jobs are more than max_jobs ({self.max_jobs})")
+        if self.system.has_units and jobs:
+            raise ValueError("start: a system with units begins empty")
+        if self.system.closed_jobs not in (None, jobs):
+            raise ValueError(
+                f"start: must hold the {self.system.closed_jobs} jobs of the closed system, "
+                f"got {jobs}"
+            )
 
     def _fill_warm(self) -> None:
         """Stationary laws of the pools' servers under speed-weighted random dispatch (M/M/s/K)."""

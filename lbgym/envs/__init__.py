@@ -2,5 +2,20 @@
 
 from .discount import TimeDiscount
 from .dispatch import DispatchEnv
+from .models import (
+    LocalChoiceEnv,
+    LocalSearchClosedEnv,
+    LocalSearchOpenEnv,
+    LossEnv,
+    StaleInformationEnv,
+)
 
-__all__ = ["DispatchEnv", "TimeDiscount"]
+__all__ = [
+    "DispatchEnv",
+    "LocalChoiceEnv",
+    "LocalSearchClosedEnv",
+    "LocalSearchOpenEnv",
+    "LossEnv",
+    "StaleInformationEnv",
+    "TimeDiscount",
+]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import gymnasium as gym
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from lbgym.engine import layout
 from lbgym.engine.access import (
+    call_rule,
     candidate_of,
     entry,
     entry_of,
@@ -23,12 +24,13 @@ from lbgym.engine.access import (
     message_list,
     pool,
     record_reader,
-    server,
+    rule_address,
     world,
 )
-from lbgym.engine.events import advance, apply
+from lbgym.engine.events import advance, apply, is_balanced
 from lbgym.engine.layout import (
     ARRIVAL,
+    BALANCED,
     DECIDE,
     GROW,
     INVALID,
@@ -38,15 +40,18 @@ from lbgym.engine.layout import (
     POLICY,
     RESAMPLE,
 )
+from lbgym.engine.queues import is_full
 from lbgym.engine.random import below
 from lbgym.engine.state import Overload, State
+from lbgym.policies import Policy, make
 from lbgym.suggest import unknown
 from lbgym.system import System, as_system
 
 from . import rendering
 from .observation import (
-    CANDIDATES,
+    ENDS,
     POOLS,
+    ROWS,
     SERVERS,
     Observation,
     count_asked,
@@ -64,6 +69,7 @@ INFO = ("dt", "time", "router", "kind", "action_mask", "state", "counts")
 DEFAULT_ARRIVALS = 2000
 _NEVER = 1 << 62
 _BLOCK_BYTES, _BLOCK_ROWS = 1 << 16, 256  # observations are cut from blocks of fresh memory
+_PLACEMENTS = 1 << 20  # by rule in one step, after which Python may look for Ctrl-C
 
 # --- compiled: one step ---------------------------------------------------------------------------
 DESK = np.dtype(
@@ -74,10 +80,12 @@ DESK = np.dtype(
         ("at_totals", "i8"),
         ("at_row", "i8"),  # where the next observation goes
         ("row_bytes", "i8"),
-        ("acts_on", "i8"),  # what an action names: SERVERS, CANDIDATES or POOLS
+        ("acts_on", "i8"),  # what an action names: SERVERS, CANDIDATES, POOLS or ENDS
         ("choices", "i8"),  # how many of them
         ("masked", "i8"),  # 1: a masked action is an error
         ("lossless", "i8"),  # 1: full servers are masked while another has room
+        ("at_place", "i8"),  # the compiled rule that places new jobs, 0: the agent does
+        ("closed", "i8"),  # 1: the episode ends at balance
         ("horizon_arrivals", "i8"),
         ("horizon_time", "f8"),
     ],
@@ -94,15 +102,10 @@ def _chosen_server(w, desk, action):
 
 
 @inner
-def _is_full(w, i):
-    return server(w, i).length >= pool(w, server(w, i).pool).limit
-
-
-@inner
 def _has_room_elsewhere(w, desk):
     """Whether some choice leads to a server that is not full."""
     for k in range(desk.choices):
-        if not _is_full(w, _chosen_server(w, desk, k)):
+        if not is_full(w, _chosen_server(w, desk, k)):
             return True
     return False
 
@@ -110,9 +113,11 @@ def _has_room_elsewhere(w, desk):
 @inner
 def _allowed(w, desk, action):
     """Whether the mask lets an action of the space pass."""
+    if desk.acts_on == ENDS:
+        return True
     if w.kind == RESAMPLE:
         return action == w.source or action == w.target
-    if desk.lossless and _is_full(w, _chosen_server(w, desk, action)):
+    if desk.lossless and is_full(w, _chosen_server(w, desk, action)):
         return not _has_room_elsewhere(w, desk)
     return True
 
@@ -135,7 +140,9 @@ def _choose(w, desk, action):
         return INVALID
     if desk.masked and not _allowed(w, desk, action):
         return MASKED
-    if desk.acts_on == POOLS:
+    if desk.acts_on == ENDS:
+        w.action = w.target if action == 1 else w.source
+    elif desk.acts_on == POOLS:
         w.action = _server_in_pool(w, action)
     elif w.kind == RESAMPLE and action != w.target:
         w.action = w.source
@@ -152,6 +159,32 @@ def _show(w, desk):
     desk.at_row += desk.row_bytes
 
 
+@inner
+def _to_next_decision(w, desk, action):
+    """Carry out what is pending and go on to what the agent decides next; a status."""
+    for _ in range(_PLACEMENTS):
+        if w.kind != NOTHING:
+            if not w.chosen:
+                if desk.at_place and w.kind == ARRIVAL:
+                    w.action = call_rule(desk.at_place, w)
+                    w.chosen = 1
+                else:
+                    status = _choose(w, desk, action)
+                    if status != DECIDE:
+                        return status
+                    count_asked(w, view_at(desk.at_view))
+            status = apply(w, w.action)
+            if status != DECIDE:
+                return status
+            w.chosen = 0
+        if desk.closed and is_balanced(w):
+            return BALANCED
+        status = advance(w)
+        if status != DECIDE or not desk.at_place or w.kind == RESAMPLE:
+            return status
+    return PAUSE
+
+
 _outcome = types.Tuple((types.int64, types.boolean, types.float64, types.float64))
 
 
@@ -159,23 +192,14 @@ _outcome = types.Tuple((types.int64, types.boolean, types.float64, types.float64
 def step_once(address, action):
     """Carry out an action, if a decision is pending, and go on to the next decision.
 
-    Returns (status, truncated, reward, dt). DECIDE: done, the observation is written. GROW or
-    PAUSE: call again, with the same action, after making room. INVALID or MASKED: nothing happened.
+    Returns (status, truncated, reward, dt). DECIDE: done, the observation is written; BALANCED: the
+    same, and a closed system has come to its end. GROW or PAUSE: call again, with the same action,
+    after making room. INVALID or MASKED: nothing happened.
     """
     desk = desk_at(address)
     w = world(desk.at_world)
-    if w.kind != NOTHING:
-        if not w.chosen:
-            status = _choose(w, desk, action)
-            if status != DECIDE:
-                return status, False, 0.0, 0.0
-            count_asked(w, view_at(desk.at_view))
-        status = apply(w, w.action)
-        if status != DECIDE:
-            return status, False, 0.0, 0.0
-        w.chosen = 0
-    status = advance(w)
-    if status != DECIDE:
+    status = _to_next_decision(w, desk, action)
+    if status != DECIDE and status != BALANCED:
         return status, False, 0.0, 0.0
     totals = totals_at(desk.at_totals)
     dt = w.clock - totals.clock
@@ -183,7 +207,7 @@ def step_once(address, action):
     note(w, totals)
     _show(w, desk)
     truncated = w.arrivals >= desk.horizon_arrivals or w.clock >= desk.horizon_time
-    return DECIDE, truncated, paid, dt
+    return status, truncated, paid, dt
 
 
 @entry(types.void(types.int64))
@@ -191,6 +215,12 @@ def show_again(address):
     """Write the observation of the pending decision once more."""
     desk = desk_at(address)
     _show(world(desk.at_world), desk)
+
+
+@entry(types.boolean(types.int64))
+def balanced(address):
+    """Whether no job of a closed system could gain by moving; takes the world's address."""
+    return is_balanced(world(address))
 
 
 @entry(types.void(types.int64, types.int8[::1]))
@@ -220,7 +250,8 @@ class DispatchEnv(gym.Env[Obs, np.int64]):
     ``env.unwrapped.table(obs)`` gives them by name, ``.columns`` and ``.context`` the names.
     Choose them with ``observe=[...]``; default message, message_age, sent, sent_age, speed, limit,
     and source, target, kind if the system migrates (``action="candidate"``: queue_probed, speed,
-    limit). All values are bounded; the acting router's own columns are 0 at a resampling.
+    limit; ``action="move"``: queue_probed, speed). All values are bounded; the acting router's own
+    columns are 0 at a resampling.
 
     {columns}
 
@@ -232,9 +263,13 @@ class DispatchEnv(gym.Env[Obs, np.int64]):
     ## Action
     - ``"server"`` (default), Discrete(n): the server. At a resampling the source stays, the target
       moves, any other server is a stay.
-    - ``"candidate(d)"``, Discrete(d): one of d sampled servers (not for migrating systems).
+    - ``"candidate(d)"``, Discrete(d): one of d sampled servers (not for migrating systems); with a
+      graph the only form, d = 2: which end of the job's edge.
     - ``"pool"``, Discrete(pools): a server of that pool whose message the acting router holds,
       else a uniform one of the pool (not for migrating systems).
+    - ``"move"``, Discrete(2), for migrating systems: only resamplings are decisions, 0 stays, 1
+      moves. A policy places new jobs (``place="random"``, or any other by name) without a step of
+      its own; the table has two rows, source and target. The default of closed systems.
 
     A full server loses the job. `action_masks()` and the info key ``action_mask`` tell what is
     allowed: everything at an arrival, source and target at a resampling; with ``lossless=True``
@@ -244,17 +279,21 @@ class DispatchEnv(gym.Env[Obs, np.int64]):
     ## Reward
     ``"response"`` (default; first come first served without migration): minus the expected response
     time of the job just placed. ``"holding"`` (default otherwise): minus the time integral of the
-    number in system since the last decision. Both subtract ``loss_charge`` for a lost job (default
-    ``system.default_loss_charge``) and ``move_cost`` for a move, and add ``baseline`` times the
-    elapsed time. ``{"base": "response", "messages": 0.01}`` adds prices by name (messages,
-    migrations). Unit: mean service time of a speed-1 server.
+    number in system since the last decision. ``"loss"`` (the only one of systems with units): minus
+    the weight of each lost job. ``"time"`` (default of closed systems): minus the elapsed time. All
+    subtract ``loss_charge`` times its weight for a lost job (default
+    ``system.default_loss_charge``, for "loss" 1) and ``move_cost`` for a move, and add ``baseline``
+    times the elapsed time. ``{"base": "response", "messages": 0.01}`` adds prices by name
+    (messages, migrations). Unit: mean service time of a speed-1 server.
 
     ## Starting state
     ``start="empty"``, ``"warm"`` (each queue from its stationary law under speed-weighted random
-    dispatch) or a list of queue lengths; ``reset(options={"queue_lengths": [...]})`` once.
+    dispatch) or a list of queue lengths; ``reset(options={"queue_lengths": [...]})`` once. A closed
+    system begins "empty" with all its jobs in server 0.
 
     ## Episode end
-    Never terminated: the task goes on. Truncated once ``horizon_arrivals`` jobs have been placed
+    Never terminated: the task goes on; only a closed system ends, as soon as no job could gain by
+    moving. Truncated once ``horizon_arrivals`` jobs have been placed
     (default 2,000 if no horizon is given; -1: never), at the first decision at or after
     ``horizon_time``, or when ``max_jobs`` are in the system (then info has ``overload``, the
     reason).
@@ -265,7 +304,9 @@ class DispatchEnv(gym.Env[Obs, np.int64]):
 
     - ``info``: keys wanted: dt (time since the last decision), time, router (-1 at a resampling),
       kind (0 arrival, 1 resampling), action_mask (int8), state (all queue lengths), counts.
-    - ``lossless``: see Action; needs `queue` to be shown (candidates: `queue` or `queue_probed`).
+    - ``lossless``: see Action; needs `queue` or `vacancy` to be shown (candidates: or
+      `queue_probed`).
+    - ``place``: the policy that places new jobs, with ``action="move"``.
     - ``router_samples``: routers among which an idle server picks the one with fewest messages.
     - ``max_jobs``: most jobs in the system.
     - ``render_mode``: ``"ansi"`` (text), ``"rgb_array"`` (a picture) or None.
@@ -279,6 +320,8 @@ class DispatchEnv(gym.Env[Obs, np.int64]):
         "render_fps": 4,
     }
     action_space: spaces.Discrete
+    # Arguments that an id sets where the user gives none.
+    defaults: ClassVar[Mapping[str, Any]] = {"system": "flagship"}
 
     def __init__(
         self,
@@ -297,25 +340,33 @@ class DispatchEnv(gym.Env[Obs, np.int64]):
         lossless: bool = False,
         router_samples: int = 1,
         max_jobs: int = 10_000_000,
+        place: str | None = None,
     ) -> None:
-        self.system = as_system("flagship" if system is None else system)
-        self.action, samples = _action(action, self.system)
+        self.system = as_system(self._or_default("system", system))
+        self.action, samples = _action(self._or_default("action", action), self.system)
+        observe = self._or_default("observe", observe)
         self._shown = Observation(self.system, observe, self.action, samples)
         self.columns, self.context = self._shown.columns, self._shown.context
         self.samples = self._shown.samples
+        self.placement = _placement(place, self.action, self.system)
+        self.place = None if self.placement is None else self.placement.name
         self.router_samples = _router_samples(router_samples, self.system)
         self.observation_space = self._shown.space
-        choices = len(self.system.pools) if self.action == "pool" else self._shown.rows
-        self.action_space = spaces.Discrete(choices)
+        self.action_space = spaces.Discrete(self._shown.rows)
         self.info_keys = _info(info)
         self.render_mode = _render_mode(render_mode, self.metadata["render_modes"])
         self.max_jobs = _whole("max_jobs", max_jobs, 1)
         self._start = _start(start)
+        if isinstance(reward, Mapping) and "base" not in reward:
+            reward = {"base": self.defaults.get("reward"), **reward}
+        reward = self._or_default("reward", reward)
         self._prices = prices(self.system, reward, loss_charge, move_cost, baseline)
         self._check_lossless(lossless)
         self._totals = np.zeros(1, TOTALS)
         self._state = self._new_state()
         self._view = self._shown.record(self._state)
+        if horizon_arrivals is None and horizon_time is None:
+            horizon_time = self.defaults.get("horizon_time")
         self._desk = self._new_desk(lossless, horizon_arrivals, horizon_time)
         self._status = "new"
         self._last_action: int | None = None
@@ -323,18 +374,23 @@ class DispatchEnv(gym.Env[Obs, np.int64]):
         self._try_start()
 
     # --- building ---
+    def _or_default(self, name: str, value: Any) -> Any:
+        return self.defaults.get(name) if value is None else value
+
     def _new_state(self) -> State:
         shown = self._shown
-        return State(
-            self.system,
-            messages=shown.messages,
-            memory=shown.memory,
-            ordered=shown.ordered,
-            samples=shown.samples,
-            ring_asks="queue_probed" in shown.columns,
-            router_samples=self.router_samples,
-            max_jobs=self.max_jobs,
-        )
+        kept: dict[str, Any] = {
+            "messages": shown.messages,
+            "memory": shown.memory,
+            "read_memory": shown.read_memory,
+            "ordered": shown.ordered,
+            "samples": shown.samples,
+            "router_samples": self.router_samples,
+        }
+        if self.placement is not None:  # its rule runs in the engine, and acts for all routers
+            kept |= self.placement.parts.needs()
+        asks = "queue_probed" in shown.columns
+        return State(self.system, **kept | {"ring_asks": asks, "max_jobs": self.max_jobs})
 
     def _new_desk(
         self, lossless: bool, horizon_arrivals: int | None, horizon_time: float | None
@@ -342,7 +398,8 @@ class DispatchEnv(gym.Env[Obs, np.int64]):
         record = np.zeros(1, DESK)
         desk = record[0]
         desk["row_bytes"] = 4 * self._shown.width
-        desk["acts_on"] = {"server": SERVERS, "candidate": CANDIDATES, "pool": POOLS}[self.action]
+        desk["acts_on"] = ROWS[self.action]
+        desk["closed"] = self.system.closed_jobs is not None
         desk["choices"] = self.action_space.n
         desk["lossless"] = lossless
         desk["masked"] = lossless or "action_mask" in self.info_keys
@@ -353,7 +410,8 @@ class DispatchEnv(gym.Env[Obs, np.int64]):
     def _check_lossless(self, lossless: bool) -> None:
         if not isinstance(lossless, bool | np.bool_):
             raise ValueError(f"lossless: must be True or False, got {lossless!r}")
-        needs = {"server": ("queue",), "candidate": ("queue", "queue_probed")}.get(self.action, ())
+        seen = {"server": ("queue", "vacancy"), "candidate": ("queue", "queue_probed", "vacancy")}
+        needs = seen.get(self.action, ())
         if lossless and not set(needs) & set(self.columns):
             wanted = " or ".join(map(repr, needs)) or "action='server' or 'candidate'"
             raise ValueError(
@@ -368,6 +426,8 @@ class DispatchEnv(gym.Env[Obs, np.int64]):
         desk["at_view"] = self._view.link()
         desk["at_prices"] = self._prices.ctypes.data
         desk["at_totals"] = self._totals.ctypes.data
+        self._rule = None if self.placement is None else self.placement.rules()[0]
+        desk["at_place"] = 0 if self._rule is None else rule_address(self._rule)
         self._at = int(self._desk.ctypes.data)
         self.policy_stream_address = int(self.policy_stream.ctypes.data)
         self._step_once = step_once.direct()
@@ -376,12 +436,19 @@ class DispatchEnv(gym.Env[Obs, np.int64]):
 
     def _try_start(self) -> None:
         """Raise now what an impossible start would raise at the first reset."""
+        if self.system.closed_jobs == self.system.limits.sum():
+            raise ValueError("closed_jobs: fill every place, so that no job can move")
         self._state.seed(np.random.default_rng(0))
-        self._state.begin(self._start)
+        self._begin(self._start)
+
+    def _begin(self, start: Any) -> None:
+        self._state.begin(start)
+        if self._desk[0]["closed"] and balanced(self._state.address):
+            raise ValueError("start: is balanced already, nothing is to be decided")
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but addresses and compiled code: environments can be copied and pickled."""
-        bound = ("_rows", "_at", "_step_once", "policy_stream_address")
+        bound = ("_rows", "_at", "_rule", "_step_once", "policy_stream_address")
         return {key: value for key, value in self.__dict__.items() if key not in bound}
 
     def __setstate__(self, values: dict[str, Any]) -> None:
@@ -404,7 +471,7 @@ class DispatchEnv(gym.Env[Obs, np.int64]):
                 raise ValueError(f"options: {unknown('key', key, ('queue_lengths',))}")
             start = _start(value)
         self._state.seed(self.np_random)
-        self._state.begin(start)
+        self._begin(start)
         self._status, self._last_action = "running", None
         rows = self._rows or self._more_rows()
         while (status := self._step_once(self._at, 0)[0]) != DECIDE:  # nothing is pending
@@ -424,13 +491,17 @@ class DispatchEnv(gym.Env[Obs, np.int64]):
             status, truncated, reward, dt = self._step_once(self._at, action)
         except OverflowError:  # more than 64 bits
             self._refuse(action)
+        terminated = False
         if status:
-            truncated, reward, dt, reason = self._settle(status, action)
-            if reason:
-                return rows.pop(), 0.0, False, True, self._information(0.0) | {"overload": reason}
+            if status != BALANCED:
+                status, truncated, reward, dt, reason = self._settle(status, action)
+                if reason:
+                    info = self._information(0.0) | {"overload": reason}
+                    return rows.pop(), 0.0, False, True, info
+            terminated = status == BALANCED
         self._last_action = action
         info = {"dt": dt} if self._only_dt else self._information(dt)
-        return rows.pop(), reward, False, truncated, info
+        return rows.pop(), reward, terminated, truncated, info
 
     def render(self) -> Any:
         """The queues and what is to be decided: text ("ansi") or pixels ("rgb_array")."""
@@ -480,10 +551,10 @@ class DispatchEnv(gym.Env[Obs, np.int64]):
             f"action: must be an integer from 0 to {self.action_space.n - 1}, got {action!r}"
         )
 
-    def _settle(self, status: int, action: int) -> tuple[bool, float, float, str]:
+    def _settle(self, status: int, action: int) -> tuple[int, bool, float, float, str]:
         """Finish a step that needs room or time, or raise; the last value tells an overload."""
         truncated, reward, dt = False, 0.0, 0.0
-        while status != DECIDE:
+        while status not in (DECIDE, BALANCED):
             if status == INVALID:
                 self._refuse(action)
             if status == MASKED:
@@ -495,11 +566,11 @@ class DispatchEnv(gym.Env[Obs, np.int64]):
                 except Overload as overload:
                     self._state.world[0]["chosen"] = 0
                     show_again(self._at)
-                    return True, 0.0, 0.0, str(overload)
+                    return DECIDE, True, 0.0, 0.0, str(overload)
             elif status != PAUSE:
                 raise AssertionError(status)
             status, truncated, reward, dt = self._step_once(self._at, action)
-        return truncated, reward, dt, ""
+        return status, truncated, reward, dt, ""
 
     # --- what else can be seen ---
     def _information(self, dt: float) -> dict[str, Any]:
@@ -563,21 +634,57 @@ if DispatchEnv.__doc__:  # python -OO has none
 
 
 # --- reading the arguments ------------------------------------------------------------------------
+_FORMS = ("server", "candidate(d)", "pool", "move")
+
+
 def _action(action: Any, system: System) -> tuple[str, int]:
     """What actions name, and how many servers are sampled for them."""
-    if action is None or action == "server":
-        return "server", 0
+    if action is None:
+        action = "move" if system.closed_jobs is not None else "server"
+        action = "candidate(2)" if system.graph is not None else action
     if not isinstance(action, str):
-        raise ValueError(f"action: must be 'server', 'candidate(d)' or 'pool', got {action!r}")
+        forms = f"{', '.join(map(repr, _FORMS[:-1]))} or {_FORMS[-1]!r}"
+        raise ValueError(f"action: must be {forms}, got {action!r}")
     samples = with_count(action, "candidate", 2, "action")
-    if samples is None and action != "pool":
-        raise ValueError(f"action: {unknown('form', action, ('server', 'candidate(d)', 'pool'))}")
-    if system.migrates:
+    if samples is None and action not in _FORMS:
+        raise ValueError(f"action: {unknown('form', action, _FORMS)}")
+    if system.graph is not None and samples != 2 and action != "move":
+        raise ValueError(
+            f"action: with a graph it is which of its edge's two ends a job joins; "
+            f"use 'candidate(2)', got {action!r}"
+        )
+    if action == "move":
+        return action, _can_move(system)
+    if system.migrates and action != "server":
         raise ValueError(
             f"action: {action!r} cannot answer resamplings, and this system's jobs migrate; "
-            "use 'server'"
+            "use 'server' or 'move'"
         )
-    return ("pool", 0) if samples is None else ("candidate", samples)
+    return (action, 0) if samples is None else ("candidate", samples)
+
+
+def _can_move(system: System) -> int:
+    """No samples; ValueError unless resamplings will be decisions."""
+    if not system.migrates:
+        raise ValueError("action: 'move' needs a system with migration_rate above 0")
+    if system.servers < 2:
+        raise ValueError("action: 'move' needs at least 2 servers, the system has 1")
+    return 0
+
+
+def _placement(place: Any, action: str, system: System) -> Policy | None:
+    """The policy that places new jobs, if the agent does not."""
+    if action != "move" or system.closed_jobs is not None:
+        if place is not None:
+            why = "no jobs arrive" if action == "move" else "they are the agent's decisions"
+            raise ValueError(f"place: is for new jobs, but {why}; got {place!r}")
+        return None
+    if not isinstance(place, str | None):
+        raise ValueError(f"place: must be a policy's name, got {place!r}")
+    policy = make("random" if place is None else place, system)
+    if policy.name.startswith("local-search"):
+        raise ValueError("place: must be a policy for new jobs, got local-search")
+    return policy
 
 
 def _router_samples(value: Any, system: System) -> int:

@@ -1,7 +1,8 @@
 """What an agent sees: a table with one row per choice, then a few context values.
 
 A row is a server; with ``action="candidate"`` one of the sampled servers; with ``action="pool"``
-a pool, each column being the average over its servers. The observation is flat: the columns one
+a pool, each column being the average over its servers; with ``action="move"`` the source and the
+target of the resampling job. The observation is flat: the columns one
 after another (each contiguous over the rows), then the context. `COLUMNS` says what there is.
 
 Whole numbers without a natural bound are shown as ``x / (1 + x)`` (`whole` inverts it exactly up
@@ -32,11 +33,13 @@ from lbgym.engine.access import (
     record_reader,
     sent_at,
     sent_since,
+    sent_since_read,
     server,
     since,
 )
 from lbgym.engine.layout import ARRIVAL, RESAMPLE
 from lbgym.engine.messages import entry_at
+from lbgym.engine.queues import vacancy
 from lbgym.engine.state import State
 from lbgym.suggest import unknown
 from lbgym.system import System, listed
@@ -48,9 +51,14 @@ from lbgym.system import System, listed
     MESSAGE_AGE,
     SENT,
     SENT_AGE,
+    SENT_SINCE_READ,
     SPEED,
     LIMIT,
+    CAPACITY,
     QUEUE,
+    READ,
+    VACANCY,
+    NEIGHBOURS,
     QUEUE_ORDER,
     QUEUE_PROBED,
     CANDIDATE,
@@ -60,9 +68,11 @@ from lbgym.system import System, listed
     KIND,
     ROUTER,
     KLASS,
-) = range(17)
+    READ_AGE,
+) = range(23)
 
-SERVERS, CANDIDATES, POOLS = 0, 1, 2  # view.rows_are
+SERVERS, CANDIDATES, POOLS, ENDS = 0, 1, 2, 3  # view.rows_are; ENDS: source and target of a move
+ROWS = {"server": SERVERS, "candidate": CANDIDATES, "pool": POOLS, "move": ENDS}
 
 
 def _one(system: System, samples: int) -> float:
@@ -87,8 +97,10 @@ class Column:
     high: Callable[[System, int], float] = _one
     context: bool = False
     averaged: bool = True  # whether a pool may show its average
+    moving: bool = False  # whether it says something of a resampling job's source and target
     messages: bool = False
     memory: bool = False
+    read_memory: bool = False
     ordered: bool = False
 
 
@@ -123,12 +135,30 @@ _ALL = (
         memory=True,
     ),
     Column(
+        "sent_since_read",
+        SENT_SINCE_READ,
+        "x / (1 + x), x the jobs this router has sent there since the queues were last read",
+        read_memory=True,
+    ),
+    Column(
         "speed",
         SPEED,
         "jobs per unit time of each slot",
+        moving=True,
         high=lambda system, samples: max(p.speed for p in system.pools) / system.mean_size,
     ),
-    Column("limit", LIMIT, "K / (1 + K), K the most jobs a server may hold; 1 without limit"),
+    Column(
+        "limit",
+        LIMIT,
+        "K / (1 + K), K the most jobs a server may hold; 1 without limit",
+        moving=True,
+    ),
+    Column(
+        "capacity",
+        CAPACITY,
+        "C / (1 + C), C the server's units; without units as limit",
+        moving=True,
+    ),
     Column("queue", QUEUE, "q / (1 + q), q the queue length now (2n messages an arrival)"),
     Column(
         "queue_order",
@@ -144,6 +174,20 @@ _ALL = (
         "as queue, but only of sampled servers (2 messages each), else 0; at a resampling of "
         "source and target",
         averaged=False,
+        moving=True,
+    ),
+    Column("read", READ, "as queue, but as it was when the queues were last read"),
+    Column(
+        "vacancy",
+        VACANCY,
+        "v / (1 + v), v the free units (without units: places); 1 without limit; asks all servers "
+        "(2n messages), of a table of candidates only these",
+    ),
+    Column(
+        "neighbours",
+        NEIGHBOURS,
+        "m / (1 + m), m the mean queue length of the server's neighbours in the graph, an edge's "
+        "other end included (2 messages each)",
     ),
     Column(
         "candidate",
@@ -152,7 +196,7 @@ _ALL = (
         high=lambda system, samples: float(samples),
         averaged=False,
     ),
-    Column("server", SERVER, "the server's number", high=_last_server, averaged=False),
+    Column("server", SERVER, "the server's number", high=_last_server, averaged=False, moving=True),
     Column("source", SOURCE, "1 at the server where the resampling job is", averaged=False),
     Column("target", TARGET, "1 at the server which the resampling job drew", averaged=False),
     Column("kind", KIND, "0 an arrival, 1 a resampling", context=True),
@@ -170,11 +214,18 @@ _ALL = (
         high=lambda system, samples: len(system.classes or (None,)) - 1.0,
         context=True,
     ),
+    Column(
+        "read_age",
+        READ_AGE,
+        "a / (1 + a), a the time since the queues were last read",
+        context=True,
+    ),
 )
 
 COLUMNS = {column.name: column for column in _ALL}
 LOCAL = ("message", "message_age", "sent", "sent_age", "speed", "limit")
 MOVING = ("source", "target", "kind")
+READ_ONLY = ("read", "sent_since_read", "read_age")
 
 
 def describe_columns(indent: str = "    ") -> str:
@@ -201,14 +252,16 @@ def whole(shown: Any) -> Any:
 # --- compiled: one observation --------------------------------------------------------------------
 VIEW = np.dtype(
     [
-        ("rows_are", "i8"),  # SERVERS, CANDIDATES or POOLS
+        ("rows_are", "i8"),  # SERVERS, CANDIDATES, POOLS or ENDS
         ("rows", "i8"),
         ("columns", "i8"),
         ("contexts", "i8"),
         ("asks_all", "i8"),  # 1: an arrival asks every server
         ("asks_sampled", "i8"),  # 1: an arrival asks the sampled servers
+        ("asks_neighbours", "i8"),  # 1: an arrival asks the sampled servers' neighbours
         ("at_codes", "i8"),  # int64 codes of the columns, then of the context
-        ("at_static", "i8"),  # float32 (2, n): speed and limit of every server
+        ("at_static", "i8"),  # float32 (3, n): speed, limit and capacity of every server
+        ("at_neighbours", "i8"),  # int64: where each server's neighbours begin (n + 1), then they
         ("at_table", "i8"),  # float32 (n,): a column to be averaged by pool
     ],
     align=True,
@@ -258,6 +311,26 @@ def _message_cell(w, code, i):
 
 
 @inner
+def _neighbours(w, view, i):
+    """m / (1 + m), m the mean queue length of the neighbours of server i."""
+    places = integers(view.at_neighbours)
+    total = 0
+    for k in range(places[i], places[i + 1]):
+        total += server(w, places[k]).length
+    return _share(total / (places[i + 1] - places[i]))
+
+
+@inner
+def _seen(w, view, code, i):
+    """READ, VACANCY or NEIGHBOURS of server i."""
+    if code == READ:
+        return _share(server(w, i).reading)
+    if code == VACANCY:
+        return _share(vacancy(w, i))
+    return _neighbours(w, view, i)
+
+
+@inner
 def _cell(w, view, code, i, k):
     """A column of server i, which is candidate k."""
     if code <= MESSAGE_AGE:
@@ -266,10 +339,14 @@ def _cell(w, view, code, i, k):
         return _share(sent_since(w, w.router * w.n_servers + i).jobs)
     if code == SENT_AGE:
         return _age(w.clock, sent_at(w, w.router * w.n_servers + i).time)
-    if code == SPEED or code == LIMIT:
+    if code == SENT_SINCE_READ:
+        return _share(sent_since_read(w, w.router * w.n_servers + i).jobs)
+    if code <= CAPACITY:
         return np.float32(floats(view.at_static)[(code - SPEED) * w.n_servers + i])
     if code == QUEUE or code == QUEUE_PROBED:
         return _share(server(w, i).length)
+    if code <= NEIGHBOURS:
+        return _seen(w, view, code, i)
     if code == QUEUE_ORDER:
         return np.float32(server(w, i).position)
     if code == CANDIDATE:
@@ -311,8 +388,8 @@ def _fill_memory(w, code, p):
         _clear(p, n)
         return
     first = w.router * n
-    if code == SENT:
-        jobs = floats(w.at_sent_since + 4 * first)
+    if code != SENT_AGE:
+        jobs = floats((w.at_sent_since if code == SENT else w.at_sent_since_read) + 4 * first)
         for i in range(n):
             p[i] = _share(jobs[i])
     else:
@@ -352,15 +429,18 @@ def _fill(w, view, code, p):
     n = w.n_servers
     if code <= MESSAGE_AGE:
         _fill_messages(w, code, p)
-    elif code <= SENT_AGE:
+    elif code <= SENT_SINCE_READ:
         _fill_memory(w, code, p)
-    elif code <= LIMIT:
+    elif code <= CAPACITY:
         static = floats(view.at_static + 4 * n * (code - SPEED))
         for i in range(n):
             p[i] = np.float32(static[i])
     elif code == QUEUE:
         for i in range(n):
             p[i] = _share(server(w, i).length)
+    elif code <= NEIGHBOURS:
+        for i in range(n):
+            p[i] = _seen(w, view, code, i)
     elif code == QUEUE_ORDER:
         for i in range(n):
             p[i] = np.float32(server(w, i).position)
@@ -385,15 +465,24 @@ def _average(w, table, p):
 
 
 @inner
+def _server_of(w, view, k):
+    """The server that row k of a short table shows, -1 if none."""
+    if view.rows_are == CANDIDATES:
+        return candidate_of(w, k).server
+    return w.source if k == 0 else w.target
+
+
+@inner
 def observe(w, view, address):
     """Write the observation of the pending decision to an address."""
     codes = integers(view.at_codes)
     for c in range(view.columns):
         place = address + 4 * view.rows * c
         p = floats(place)
-        if view.rows_are == CANDIDATES:
+        if view.rows_are == CANDIDATES or view.rows_are == ENDS:
             for k in range(view.rows):
-                p[k] = _cell(w, view, codes[c], candidate_of(w, k).server, k)
+                i = _server_of(w, view, k)
+                p[k] = _cell(w, view, codes[c], i, k) if i >= 0 else _ZERO
         else:  # compiled code that appears once compiles in half the time
             table = floats(place if view.rows_are == SERVERS else view.at_table)
             _fill(w, view, codes[c], table)
@@ -406,6 +495,8 @@ def observe(w, view, address):
             p[c] = np.float32(w.kind == RESAMPLE)
         elif code == ROUTER:
             p[c] = np.float32(w.router)
+        elif code == READ_AGE:
+            p[c] = _age(w.clock, w.read_at)
         else:
             p[c] = np.float32(w.klass) if w.kind == ARRIVAL else _ZERO
 
@@ -417,6 +508,11 @@ def count_asked(w, view):
         w.probes += view.asks_sampled
     else:
         w.probes += view.asks_all * w.n_servers + view.asks_sampled * w.samples
+        if view.asks_neighbours:
+            places = integers(view.at_neighbours)
+            for k in range(w.samples):
+                i = candidate_of(w, k).server
+                w.probes += places[i + 1] - places[i]
 
 
 # --- the same as data -----------------------------------------------------------------------------
@@ -427,7 +523,7 @@ class Observation:
     ----------
     system : System
     observe : list of column names, or None for the default
-    action : "server", "candidate", "pool"
+    action : "server", "candidate", "pool", "move"
     samples : int
         Servers sampled per job as far as `action` says, 0 if it does not.
 
@@ -435,7 +531,7 @@ class Observation:
     ----------
     columns, context : tuples of names
     space : Box, float32, shape (rows x columns + context,)
-    messages, memory, ordered, samples : what the engine must keep
+    messages, memory, read_memory, ordered, samples : what the engine must keep
 
     Raises
     ------
@@ -456,8 +552,9 @@ class Observation:
         shown = [COLUMNS[name] for name in names]
         self.messages = action == "pool" or any(c.messages for c in shown)
         self.memory = any(c.memory for c in shown)
+        self.read_memory = any(c.read_memory for c in shown)
         self.ordered = any(c.ordered for c in shown)
-        self.rows = {"server": system.servers, "candidate": self.samples}.get(
+        self.rows = {"server": system.servers, "candidate": self.samples, "move": 2}.get(
             action, len(system.pools)
         )
         self.width = self.rows * len(self.columns) + len(self.context)
@@ -473,12 +570,22 @@ class Observation:
                 raise ValueError(f"observe: {name!r} has no average over a pool (action='pool')")
             if name in MOVING and not self.system.migrates:
                 raise ValueError(f"observe: {name!r} needs a system with migration_rate above 0")
+            self._check_special(name)
         if not names:
             raise ValueError("observe: must name at least one column")
         if "queue_probed" in names and not (self.samples or self.system.migrates):
             raise ValueError(
                 "observe: 'queue_probed' needs sampled servers; show 'candidate(d)' too"
             )
+
+    def _check_special(self, name: str) -> None:
+        if self.action == "move" and not COLUMNS[name].moving:
+            able = ", ".join(c.name for c in COLUMNS.values() if c.moving)
+            raise ValueError(f"observe: with action='move' there are {able}; got {name!r}")
+        if name in READ_ONLY and self.system.read_interval is None:
+            raise ValueError(f"observe: {name!r} needs a system with a read_interval")
+        if name == "neighbours" and self.system.graph is None:
+            raise ValueError("observe: 'neighbours' needs a system with a graph, e.g. 'ring'")
 
     def _space(self) -> Any:
         names = (*self.columns, *self.context)
@@ -525,26 +632,46 @@ class ViewArrays:
         names = (*shown.columns, *shown.context)
         self.codes = np.array([COLUMNS[name].code for name in names], np.int64)
         speeds = state.arrays["pools"]["speed"][shown.system.pool_of_server]
-        self.static = np.stack([np.float32(speeds), share(shown.system.limits)])
+        limits = shown.system.limits
+        units = state.arrays["pools"]["units"][shown.system.pool_of_server]
+        capacities = units if shown.system.has_units else limits
+        self.static = np.stack([np.float32(speeds), share(limits), share(capacities)])
+        self.neighbours = _adjacency(shown.system if "neighbours" in names else None)
         self.table = np.zeros(shown.system.servers if shown.action == "pool" else 0, np.float32)
         self.record = np.zeros(1, VIEW)
         view = self.record[0]
-        view["rows_are"] = {"server": SERVERS, "candidate": CANDIDATES, "pool": POOLS}[shown.action]
+        view["rows_are"] = ROWS[shown.action]
         view["rows"] = shown.rows
         view["columns"], view["contexts"] = len(shown.columns), len(shown.context)
-        view["asks_all"] = "queue" in names
-        view["asks_sampled"] = "queue_probed" in names
+        few = "vacancy" in names and shown.action == "candidate"
+        view["asks_all"] = "queue" in names or ("vacancy" in names and not few)
+        view["asks_sampled"] = "queue_probed" in names or few
+        view["asks_neighbours"] = "neighbours" in names
 
     def link(self) -> int:
         """Write the addresses; returns the record's own."""
         view = self.record[0]
         view["at_codes"] = self.codes.ctypes.data
         view["at_static"] = self.static.ctypes.data
+        view["at_neighbours"] = self.neighbours.ctypes.data
         view["at_table"] = self.table.ctypes.data
         return self.record.ctypes.data
 
 
+def _adjacency(system: System | None) -> NDArray[np.int64]:
+    """Where each server's neighbours begin, shape (n + 1,), then the neighbours."""
+    if system is None:
+        return np.zeros(0, np.int64)
+    ends = np.array(system.edges, np.int64)
+    ends = np.concatenate([ends, ends[:, ::-1]])
+    ends = ends[np.argsort(ends[:, 0], kind="stable")]
+    first = np.searchsorted(ends[:, 0], np.arange(system.servers + 1))
+    return np.concatenate([system.servers + 1 + first, ends[:, 1]])
+
+
 def _default(system: System, action: str) -> list[str]:
+    if action == "move":
+        return ["queue_probed", "speed"]
     if action == "candidate":
         return ["queue_probed", "speed", "limit"]
     return [*LOCAL, *(MOVING if system.migrates else ())]

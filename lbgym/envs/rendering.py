@@ -32,6 +32,8 @@ def picture(system: System, state: State, last_action: int | None) -> str:
         lines += _pool(system, state, k)
     if w["messages_on"]:
         lines.append(_messages(state))
+    if w["reads"]:
+        lines.append(f"queues read {w['clock'] - w['read_at']:.3f} ago")
     lines.append(_decision(state))
     if last_action is not None:
         lines.append(f"last action {last_action}")
@@ -44,7 +46,8 @@ def _pool(system: System, state: State, k: int) -> list[str]:
     first, shown = int(this["first"]), min(spec.servers, _MOST_SERVERS)
     lengths = state.arrays["servers"]["length"][first : first + spec.servers]
     held = _held(state)
-    lines = [f"pool {k}: {spec.servers} x speed {spec.speed:g}, {limit}, jobs {lengths.sum()}"]
+    kind = f"speed {spec.speed:g}, {limit}" if spec.units is None else f"{spec.units} units"
+    lines = [f"pool {k}: {spec.servers} x {kind}, jobs {lengths.sum()}"]
     digits = len(str(first + shown - 1))
     for i in range(first, first + shown):
         length = int(lengths[i - first])
@@ -81,6 +84,8 @@ def _messages(state: State) -> str:
 
 def _decision(state: State) -> str:
     w = state.world[0]
+    if not w["kind"]:  # the end of a closed system
+        return "balanced: nothing to decide"
     if w["kind"] != ARRIVAL:
         return f"decide: a job at server {w['source']} may move to server {w['target']}"
     sampled = state.arrays["candidates"]["server"].tolist()

@@ -7,9 +7,12 @@ Two forms with the same long-run mean per arrival (Little's law):
 - ``holding``: minus the time integral of the number in system.
 
 They differ by the change of the potential ``sum over servers of q (q + 1) / (2 mu)`` and by noise
-of mean 0. Both subtract a charge for a lost job and a price for each move; further prices by name:
-``{"base": "response", "messages": 0.01, "migrations": 0.5}``. A constant times the elapsed time may
-be added (`baseline`). Unit: mean service time of a speed-1 server.
+of mean 0. Two more forms: ``loss`` (the default, and the only one, with units): minus the weight of
+each lost job; ``time`` (the default of closed systems): minus the elapsed time.
+
+All subtract a charge for a lost job, times its weight, and a price for each move; further prices
+by name: ``{"base": "response", "messages": 0.01, "migrations": 0.5}``. A constant times the elapsed
+time may be added (`baseline`). Unit: mean service time of a speed-1 server.
 """
 
 from __future__ import annotations
@@ -25,14 +28,14 @@ from lbgym.engine.access import inner, record_reader
 from lbgym.suggest import unknown
 from lbgym.system import System
 
-HOLDING, RESPONSE = 0, 1
-BASES = {"response": RESPONSE, "holding": HOLDING}
+HOLDING, RESPONSE, LOSS, TIME = 0, 1, 2, 3
+BASES = {"response": RESPONSE, "holding": HOLDING, "loss": LOSS, "time": TIME}
 TERMS = ("base", "messages", "migrations")
 
 PRICES = np.dtype(
     [
-        ("form", "i8"),  # HOLDING or RESPONSE
-        ("lost", "f8"),  # of a lost job
+        ("form", "i8"),  # HOLDING, RESPONSE, LOSS or TIME
+        ("lost", "f8"),  # of a lost job of weight 1
         ("moved", "f8"),  # of a migration
         ("message", "f8"),  # of a message
         ("baseline", "f8"),  # added per unit time
@@ -40,7 +43,7 @@ PRICES = np.dtype(
     align=True,
 )
 TOTALS = np.dtype(  # as they stood at the last decision
-    [("clock", "f8"), ("area", "f8"), ("blocked", "i8"), ("moved", "i8"), ("messages", "i8")],
+    [("clock", "f8"), ("area", "f8"), ("lost_weight", "f8"), ("moved", "i8"), ("messages", "i8")],
     align=True,
 )
 prices_at = record_reader(PRICES)
@@ -64,7 +67,7 @@ def note(w, totals):
     """Note the totals at a decision."""
     totals.clock = w.clock
     totals.area = area_now(w)
-    totals.blocked = w.blocked
+    totals.lost_weight = w.lost_weight
     totals.moved = w.migrations
     totals.messages = messages_now(w)
 
@@ -74,9 +77,11 @@ def reward(w, prices, totals):
     """Reward since the totals were noted."""
     if prices.form == RESPONSE:
         cost = w.expected_response
-    else:
+    elif prices.form == HOLDING:
         cost = area_now(w) - totals.area
-    cost += prices.lost * (w.blocked - totals.blocked)
+    else:
+        cost = w.clock - totals.clock if prices.form == TIME else 0.0
+    cost += prices.lost * (w.lost_weight - totals.lost_weight)
     cost += prices.moved * (w.migrations - totals.moved)
     cost += prices.message * (messages_now(w) - totals.messages)
     return prices.baseline * (w.clock - totals.clock) - cost
@@ -95,18 +100,10 @@ def prices(
     for name in terms:
         if name not in TERMS:
             raise ValueError(f"reward: {unknown('term', name, TERMS)}")
-    shares = any(spec.discipline == "ps" for spec in system.pools)
-    base = terms.pop("base", None)
-    if base is None:
-        base = "holding" if system.migrates or shares else "response"
-    if not isinstance(base, str) or base not in BASES:
-        raise ValueError(f"reward: {unknown('form', base, BASES)}")
-    if base == "response" and (system.migrates or shares):
-        why = "jobs migrate" if system.migrates else "servers share their speed (ps)"
-        raise ValueError(
-            f"reward: 'response' needs jobs that stay and fcfs, here {why}; use 'holding'"
-        )
-    charge = system.default_loss_charge if loss_charge is None else loss_charge
+    base = _base(terms.pop("base", None), system)
+    charge = loss_charge
+    if charge is None:
+        charge = 1.0 if base == "loss" else system.default_loss_charge
     record = np.zeros(1, PRICES)
     row = record[0]
     row["form"] = BASES[base]
@@ -116,6 +113,29 @@ def prices(
     row["message"] = finite("reward: messages", terms.pop("messages", 0.0))
     row["baseline"] = finite("baseline", baseline)
     return record
+
+
+def _base(base: Any, system: System) -> str:
+    """The form of the reward, or the system's default."""
+    shares = any(spec.discipline == "ps" for spec in system.pools)
+    if base is None:
+        if system.has_units:
+            return "loss"
+        if system.closed_jobs is not None:
+            return "time"
+        return "holding" if system.migrates or shares else "response"
+    if not isinstance(base, str) or base not in BASES:
+        raise ValueError(f"reward: {unknown('form', base, BASES)}")
+    if system.has_units and base != "loss":
+        raise ValueError(f"reward: with units only lost jobs cost; use 'loss', got {base!r}")
+    if base == "response" and (system.migrates or shares):
+        why = "jobs migrate" if system.migrates else "servers share their speed (ps)"
+        raise ValueError(
+            f"reward: 'response' needs jobs that stay and fcfs, here {why}; use 'holding'"
+        )
+    if base == "time" and system.closed_jobs is None:
+        raise ValueError("reward: 'time' is for closed systems; use 'holding'")
+    return base
 
 
 def finite(field: str, value: Any) -> float:

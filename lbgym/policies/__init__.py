@@ -17,7 +17,7 @@ from lbgym.engine.vocabulary import (
     speed,
 )
 
-from . import jsq, local_search, pull, static
+from . import jsq, local_choice, local_search, loss, order_based, pull, static
 from .registry import Family, Policy, custom, families, make, names, parse
 
 __all__ = [
@@ -29,11 +29,14 @@ __all__ = [
     "custom",
     "families",
     "jsq",
+    "local_choice",
     "local_search",
+    "loss",
     "make",
     "message_server",
     "messages_held",
     "names",
+    "order_based",
     "param",
     "parse",
     "pick",

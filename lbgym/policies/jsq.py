@@ -21,7 +21,6 @@ sampled for the job (2d messages; Vvedenskaya et al. 1996, Mitzenmacher 2001). T
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from lbgym.engine.access import inner, pool, rule, server
@@ -39,25 +38,8 @@ from lbgym.engine.vocabulary import (
 )
 from lbgym.system import System
 
-from .registry import Parts, count, family, one_of, real
-
-_RANDOM, _FASTEST, _LOWEST = 0, 1, 2
-_TIES = {"random": _RANDOM, "fastest": _FASTEST, "lowest": _LOWEST}
-_SAME = 1e-12  # relative; indices closer than this tie
-
-
-@inner
-def compare(x, y):
-    """-1, 0 or 1: x less than, as good as equal to, or greater than y."""
-    if abs(x - y) <= _SAME * abs(y):
-        return 0
-    return -1 if x < y else 1
-
-
-@inner
-def _index(w, p, q):
-    """(q + a) / c of pool p; params: ties, then a and c of each pool."""
-    return (q + param(w, 1 + 2 * p)) / param(w, 2 + 2 * p)
+from .comparing import FASTEST, LOWEST, RANDOM, compare, index_params, index_value
+from .registry import Parts, count, family, real
 
 
 @rule
@@ -65,29 +47,29 @@ def least_of_all(w):
     """The server of least index among all, found by pools: O(pools)."""
     probe_all(w)
     ties = int(param(w, 0))
-    least, fastest = _index(w, 0, shortest(w, 0)), pool(w, 0).speed
+    least, fastest = index_value(w, 0, shortest(w, 0)), pool(w, 0).speed
     for p in range(1, w.n_pools):
         this = pool(w, p)
-        order = compare(_index(w, p, shortest(w, p)), least)
+        order = compare(index_value(w, p, shortest(w, p)), least)
         if order < 0:
-            least, fastest = _index(w, p, shortest(w, p)), this.speed
+            least, fastest = index_value(w, p, shortest(w, p)), this.speed
         elif order == 0:
             fastest = max(fastest, this.speed)
     tied = 0
     lowest = w.n_servers
     for p in range(w.n_pools):
-        if compare(_index(w, p, shortest(w, p)), least) == 0:
-            if ties == _LOWEST:
+        if compare(index_value(w, p, shortest(w, p)), least) == 0:
+            if ties == LOWEST:
                 for k in range(shortest_count(w, p)):
                     lowest = min(lowest, shortest_server(w, p, k))
-            elif ties == _RANDOM or pool(w, p).speed == fastest:
+            elif ties == RANDOM or pool(w, p).speed == fastest:
                 tied += shortest_count(w, p)
-    if ties == _LOWEST:
+    if ties == LOWEST:
         return lowest
     k = pick(w, tied)
     for p in range(w.n_pools):
-        if compare(_index(w, p, shortest(w, p)), least) == 0:
-            if ties == _RANDOM or pool(w, p).speed == fastest:
+        if compare(index_value(w, p, shortest(w, p)), least) == 0:
+            if ties == RANDOM or pool(w, p).speed == fastest:
                 if k < shortest_count(w, p):
                     return shortest_server(w, p, k)
                 k -= shortest_count(w, p)
@@ -97,9 +79,9 @@ def least_of_all(w):
 @inner
 def _better(w, i, j, ties):
     """Whether sampled server i goes before j when their indices tie."""
-    if ties == _FASTEST:
+    if ties == FASTEST:
         return compare(speed(w, j), speed(w, i))
-    if ties == _LOWEST:
+    if ties == LOWEST:
         return -1 if i < j else 1
     return 0
 
@@ -108,11 +90,11 @@ def _better(w, i, j, ties):
 def least_of_sampled(w, ties):
     """The server of least index among those sampled; params as `least_of_all`."""
     best = candidate(w, 0)
-    least = _index(w, server(w, best).pool, probe(w, best))
+    least = index_value(w, server(w, best).pool, probe(w, best))
     tied = 1
     for k in range(1, w.samples):
         i = candidate(w, k)
-        value = _index(w, server(w, i).pool, probe(w, i))
+        value = index_value(w, server(w, i).pool, probe(w, i))
         order = compare(value, least)
         if order == 0 and i != best:
             order = _better(w, i, best, ties)
@@ -144,40 +126,6 @@ def threshold(w):
 
 
 # --- building -------------------------------------------------------------------------------------
-def index_params(system: System, ties: str, name: str, index: str, a: float = 1.0) -> list[float]:
-    """Params of `least_of_all`: ties, then a and c of each pool."""
-    params = [float(one_of(ties, _TIES, f"{name}: ties"))]
-    rates = best_split(system) if index == "fpi" else None
-    for k, spec in enumerate(system.pools):
-        mu = spec.speed / system.mean_size
-        if index == "jsq":
-            params += [0.0, 1.0]
-        elif rates is not None:
-            params += [1.0, mu - rates[k]]
-        else:
-            params += [a, mu]
-    return params
-
-
-def best_split(system: System) -> list[float]:
-    """Arrival rate to each server of a pool that minimises E[N] over Bernoulli splits.
-
-    For parallel M/M/1 queues, lambda_i = (mu_i - x sqrt(mu_i))^+ with x such that the rates sum to
-    the arrival rate (Bell and Stidham 1983).
-    """
-    total = system.arrival_rate
-    mus = [(spec.speed / system.mean_size, spec.servers) for spec in system.pools]
-    by_speed = sorted(mus, reverse=True)
-    x = 0.0
-    for k in range(len(by_speed), 0, -1):
-        speeds = math.fsum(mu * n for mu, n in by_speed[:k])
-        roots = math.fsum(math.sqrt(mu) * n for mu, n in by_speed[:k])
-        x = (speeds - total) / roots
-        if x < math.sqrt(by_speed[k - 1][0]):
-            break
-    return [max(mu - x * math.sqrt(mu), 0.0) for mu, _ in mus]
-
-
 def samples(d: object, system: System, name: str) -> int:
     """Check the number of servers a job samples."""
     number = count(d, f"{name}: d")
@@ -191,27 +139,66 @@ def samples(d: object, system: System, name: str) -> int:
 
 def _all_or_sampled(system: System, name: str, index: str, d: object, ties: str, a: float) -> Parts:
     params = tuple(index_params(system, ties, name, index, a))
+    if system.edges:
+        d = 2
+    if system.read_interval is not None:
+        return _by_last_read(system, name, d, params)
     if d is None:
         return Parts(place=least_of_all, params=params, ordered=True)
     return Parts(
         place=least_of_probed,
         params=params,
         samples=samples(d, system, name),
+        anonymous=len(system.pools) == 1 and ties != "lowest",
         information="d probes",
         columns=("candidate", "queue_probed") + (("speed",) if index != "jsq" else ()),
     )
 
 
-@family("jsq", information="live queue lengths", columns=("queue",))
+def _by_last_read(system: System, name: str, d: object, params: tuple[float, ...]) -> Parts:
+    """The same comparison on a system whose queues are read now and then."""
+    from .order_based import first_in_order, first_of_sampled, order_cells
+
+    return Parts(
+        place=first_in_order if d is None else first_of_sampled,
+        params=params,
+        scratch=order_cells(system),
+        samples=0 if d is None else samples(d, system, name),
+        information="order of the queues at the last read",
+        columns=("read", "speed") + (() if d is None else ("candidate",)),
+    )
+
+
+@family("jsq", information="live queue lengths", columns=("queue",), on_graph=True)
 def build_jsq(system: System, d: int | None = None, *, ties: str = "random") -> Parts:
     """The shortest queue of all servers, or of d sampled ones."""
     return _all_or_sampled(system, "jsq", "jsq", d, ties, 0.0)
 
 
-@family("sed", information="live queue lengths, speeds", columns=("queue", "speed"))
-def build_sed(system: System, d: int | None = None, *, ties: str = "random") -> Parts:
+@family("sed", information="live queue lengths, speeds", columns=("queue", "speed"), on_graph=True)
+def build_sed(
+    system: System, d: int | None = None, *, ties: str = "random", own_sends: int = 0
+) -> Parts:
     """The least (q + 1) / mu of all servers, or of d sampled ones."""
+    if own_sends:
+        return _own_sends(system, d, own_sends)
     return _all_or_sampled(system, "sed", "sed", d, ties, 1.0)
+
+
+def _own_sends(system: System, d: object, own_sends: object) -> Parts:
+    from .order_based import sed_with_own_sends
+
+    if own_sends != 1 or d is not None:
+        raise ValueError("sed: own-sends must be 0 or 1, and goes without d")
+    if system.read_interval is None:
+        raise ValueError("sed: own-sends needs a system with a read_interval")
+    return Parts(
+        place=sed_with_own_sends,
+        params=tuple(index_params(system, "random", "sed", "sed")),
+        read_memory=True,
+        information="last read, own sends since",
+        columns=("read", "sent_since_read", "speed"),
+    )
 
 
 @family("jsed", information="live queue lengths, speeds", columns=("queue", "speed"))

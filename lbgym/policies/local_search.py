@@ -18,7 +18,7 @@ from lbgym.engine.access import inner, rule
 from lbgym.engine.vocabulary import probe, seen, speed
 from lbgym.system import System
 
-from .jsq import compare
+from .comparing import compare
 from .registry import Parts, as_call, family, one_of, parts_of, stay
 
 __all__ = ["oblivious", "stay", "strict", "weak"]

@@ -17,7 +17,8 @@ from lbgym.engine.access import inner, pool, rule
 from lbgym.engine.vocabulary import message_server, messages_from, messages_held, param, pick
 from lbgym.system import System
 
-from .jsq import index_params, least_of_sampled, samples
+from .comparing import index_params
+from .jsq import least_of_sampled, samples
 from .registry import Call, Parts, as_call, count, family, meant, one_of
 from .static import (
     cumulative,

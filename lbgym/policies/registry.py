@@ -35,7 +35,8 @@ def stay(w):
 class Parts:
     """What a builder gives: rules, their arguments and memory, and what the engine must keep.
 
-    `information` and `columns`, when None, are the family's.
+    `information` and `columns`, when None, are the family's. `anonymous`: of the sampled servers it
+    matters only what they answer, not which they are. `refuses`: it may turn a job away.
     """
 
     place: Any
@@ -44,11 +45,19 @@ class Parts:
     scratch: int = 0
     messages: bool = False
     ordered: bool = False
+    read_memory: bool = False
     samples: int = 0
     ring_asks: bool = False
     router_samples: int = 1
+    anonymous: bool = False
+    refuses: bool = False
     information: str | None = None
     columns: tuple[str, ...] | None = None
+
+    def needs(self) -> dict[str, Any]:
+        """What `State` must be told to keep."""
+        names = ("messages", "ordered", "read_memory", "samples", "ring_asks", "router_samples")
+        return {name: getattr(self, name) for name in (*names, "params", "scratch")}
 
     def but(self, **changes: Any) -> Parts:
         """A copy with some fields changed."""
@@ -87,18 +96,7 @@ class Policy:
 
     def state(self, **options: Any) -> State:
         """A running copy of the system that keeps what this policy needs."""
-        parts = self.parts
-        return State(
-            self.system,
-            messages=parts.messages,
-            ordered=parts.ordered,
-            samples=parts.samples,
-            ring_asks=parts.ring_asks,
-            router_samples=parts.router_samples,
-            params=parts.params,
-            scratch=parts.scratch,
-            **options,
-        )
+        return State(self.system, **self.parts.needs(), **options)
 
     def agent(self, env: Any = None) -> Any:
         """The agent: acts on observations of `env` (see `lbgym.agents.PolicyAgent`)."""
@@ -119,6 +117,7 @@ class Family:
     build: Callable[..., Parts]
     information: str
     columns: tuple[str, ...]
+    on_graph: bool = False
 
     @property
     def help(self) -> str:
@@ -132,7 +131,7 @@ class Family:
             if parameter.kind is parameter.VAR_POSITIONAL:
                 shown.append("p1, ..., pn")
             elif parameter.kind is parameter.KEYWORD_ONLY:
-                shown.append(f"{parameter.name}={parameter.default}")
+                shown.append(f"{parameter.name.replace('_', '-')}={parameter.default}")
             elif parameter.default is parameter.empty:
                 shown.append(parameter.name)
             else:
@@ -145,12 +144,17 @@ _ALIASES: dict[str, str] = {}
 
 
 def family(
-    name: str, *, information: str, columns: Iterable[str] = (), aliases: Iterable[str] = ()
+    name: str,
+    *,
+    information: str,
+    columns: Iterable[str] = (),
+    aliases: Iterable[str] = (),
+    on_graph: bool = False,
 ) -> Callable[[Callable[..., Parts]], Callable[..., Parts]]:
     """Register a builder ``build(system, *arguments) -> Parts`` under a name."""
 
     def register(build: Callable[..., Parts]) -> Callable[..., Parts]:
-        _FAMILIES[name] = Family(name, build, information, tuple(columns))
+        _FAMILIES[name] = Family(name, build, information, tuple(columns), on_graph)
         for alias in aliases:
             _ALIASES[alias] = name
         return build
@@ -331,20 +335,33 @@ def parts_of(call: Call, system: System) -> Parts:
         raise ValueError(unknown("policy", call.name, names()))
     row = _FAMILIES[name]
     allowed = [p.name for p in _arguments(row.build)]
-    for key in call.keywords:
+    keywords = {key.replace("-", "_"): value for key, value in call.keywords.items()}
+    for key in keywords:
         if key not in allowed:
             near = meant(key, allowed)
             raise ValueError(f"policy {call}: unknown argument {key!r}{near}; use {row.usage}")
     try:
-        inspect.signature(row.build).bind(system, *call.positional, **call.keywords)
+        inspect.signature(row.build).bind(system, *call.positional, **keywords)
     except TypeError:
         raise ValueError(f"policy {call}: wrong arguments; use {row.usage}") from None
-    parts = row.build(system, *call.positional, **call.keywords)
+    _check_suits(call, row, system)
+    parts = row.build(system, *call.positional, **keywords)
     information = row.information if parts.information is None else parts.information
     columns = row.columns if parts.columns is None else parts.columns
     if system.router_count == 1:
         columns = tuple(c for c in columns if c != "router")
     return parts.but(information=information, columns=columns)
+
+
+def _check_suits(call: Call, row: Family, system: System) -> None:
+    """Whether a family is meant for such a system."""
+    if system.graph is not None and not row.on_graph:
+        able = ", ".join(f.name for f in families() if f.on_graph)
+        raise ValueError(
+            f"policy {call}: with a graph a job may go to its edge's two ends only; use {able}"
+        )
+    if system.graph is None and row.name == "local-choice":
+        raise ValueError("local-choice: needs a system with a graph, e.g. graph='ring'")
 
 
 # --- making ---------------------------------------------------------------------------------------
@@ -362,6 +379,9 @@ def make(policy: Any, system: Any) -> Policy:
     if callable(policy):
         return custom(policy)(system)
     call = parse(policy)
+    if system.closed_jobs is not None and call.name in (*_FAMILIES, *_ALIASES):
+        if call.name != "local-search":
+            raise ValueError(f"policy {call}: jobs of a closed system only move; use local-search")
     return Policy(str(call), system, parts_of(call, system))
 
 

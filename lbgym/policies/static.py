@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from lbgym.engine.access import inner, pool, rule
-from lbgym.engine.vocabulary import coin, param, pick, pool_at_speed, recall, remember
+from lbgym.engine.vocabulary import candidate, coin, param, pick, pool_at_speed, recall, remember
 from lbgym.system import System
 
 from .registry import Parts, family, real
@@ -135,9 +135,17 @@ def cumulative(weights: tuple[Any, ...], system: System, where: str) -> tuple[fl
     return tuple(float(x) for x in table)
 
 
-@family("random", information="none")
+@rule
+def random_end(w):
+    """An end of the job's edge."""
+    return candidate(w, pick(w, 2))
+
+
+@family("random", information="none", on_graph=True)
 def build_random(system: System) -> Parts:
-    """Each job to a server drawn uniformly."""
+    """Each job to a server drawn uniformly (with a graph: to an end of its edge)."""
+    if system.edges:
+        return Parts(place=random_end, samples=2, columns=("candidate",))
     return Parts(place=random)
 
 
