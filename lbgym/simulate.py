@@ -543,8 +543,7 @@ def simulate_closed(
 
 def _jobs_by_pool(state: State) -> NDArray[np.float64]:
     lengths = state.arrays["servers"]["length"].astype(float)
-    jobs: NDArray[np.float64] = np.bincount(state.system.pool_of_server, weights=lengths)
-    return jobs
+    return np.bincount(state.system.pool_of_server, weights=lengths).astype(np.float64)
 
 
 # --- compare --------------------------------------------------------------------------------------
