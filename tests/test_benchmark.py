@@ -13,6 +13,7 @@ import time
 
 import numpy as np
 import pytest
+from interrupting import heed_interrupts
 
 from lbgym import benchmark, report
 from lbgym.benchmark import Settings, Task, load_rows, run_benchmark
@@ -287,6 +288,7 @@ def start_bench(folder):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=heed_interrupts,
     )
 
 

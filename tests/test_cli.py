@@ -84,7 +84,8 @@ def test_list_as_json_holds_systems_that_can_be_read_back(capsys):
 # --- simulate -------------------------------------------------------------------------------------
 def test_simulate_prints_estimates(capsys):
     status, out, err = run(capsys, "simulate", "mm1", "random", "--jobs", "2e4", "--load", "0.5")
-    assert (status, err) == (0, "")
+    assert status == 0
+    assert "error" not in err  # a cold machine may say that it compiles, and show a bar
     assert "load 0.5" in out
     for name in ("cost", "response time p99", "waiting probability", "utilization", "stable"):
         assert f"  {name} " in out
@@ -270,5 +271,6 @@ def test_seeds_are_ranges_and_lists():
 
 
 def test_a_bar_is_shown_only_for_long_work():
+    command("simulate", "mm1", "random", "--jobs", "1000")  # compiles, which may take long
     done = command("simulate", "mm1", "random", "--jobs", "1000")
     assert (done.returncode, done.stderr) == (0, "")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from interrupting import heed_interrupts
 from numba import njit, types
 
 import lbgym
@@ -232,6 +233,7 @@ def test_ctrl_c_stops_a_simulation_within_seconds():
     process = subprocess.Popen(
         [sys.executable, "-c", code],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+        preexec_fn=heed_interrupts,
     )  # fmt: skip
     try:
         assert process.stdout.readline() == "on\n"

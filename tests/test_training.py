@@ -9,6 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from interrupting import heed_interrupts
 
 import lbgym
 
@@ -71,6 +72,7 @@ def test_an_interrupted_training_loses_nothing(tmp_path):
         cwd=ROOT,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=heed_interrupts,
     )
     checkpoint = tmp_path / "a" / "training" / "checkpoint.zip"
     waited = time.monotonic()
