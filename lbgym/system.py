@@ -8,9 +8,7 @@ import dataclasses
 import inspect
 import json
 import math
-import re
 import reprlib
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass
 from numbers import Real
@@ -23,6 +21,8 @@ from numpy.typing import NDArray
 
 from lbgym.graph import Graph, as_graph, edges_of
 from lbgym.suggest import nearest, unknown
+from lbgym.toml_text import read_toml, toml_value
+from lbgym.wording import say_places, say_rest, say_servers
 
 __all__ = ["JobClass", "Pool", "System", "as_system"]
 
@@ -488,16 +488,16 @@ class System:
         """`to_dict` as the text of a TOML file, which `from_toml` reads."""
         data = self.to_dict()
         tables = {key: data.pop(key) for key in ("pools", "classes") if key in data}
-        lines = [f"{key} = {_toml(value)}" for key, value in data.items()]
+        lines = [f"{key} = {toml_value(value)}" for key, value in data.items()]
         for key, rows in tables.items():
             for row in rows:
-                lines += ["", f"[[{key}]]", *(f"{k} = {_toml(v)}" for k, v in row.items())]
+                lines += ["", f"[[{key}]]", *(f"{k} = {toml_value(v)}" for k, v in row.items())]
         return "\n".join(lines) + "\n"
 
     @classmethod
     def from_toml(cls, path: str | PathLike[str]) -> Self:
         """The system written in a TOML file; every fault in it is a ValueError that names it."""
-        data = _read_toml(Path(path))
+        data = read_toml(Path(path))
         try:
             return cls.from_dict(data)
         except ValueError as error:
@@ -516,7 +516,7 @@ class System:
 
     def describe(self) -> str:
         """One short line: "20 servers (10 x 1, 10 x 2), limit 10, 4 routers, load 0.9"."""
-        return ", ".join([_say_servers(self.pools), *_say_places(self.pools), *_say_rest(self)])
+        return ", ".join([say_servers(self.pools), *say_places(self.pools), *say_rest(self)])
 
 
 # The fields that a dict or a TOML file may have: the constructor's arguments.
@@ -627,91 +627,3 @@ def _call(part: Pool | JobClass) -> str:
     """The call that makes it, without the defaults."""
     arguments = ", ".join(f"{name}={value!r}" for name, value in _non_defaults(part).items())
     return f"{type(part).__name__}({arguments})"
-
-
-def _toml(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
-    if isinstance(value, list):
-        return f"[{', '.join(map(_toml, value))}]"
-    return repr(value)  # an int or a finite float: Python's text is TOML's
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise ValueError(f"{path}: no such file") from None
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise ValueError(f"{path}: not a text file in UTF-8") from None
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        place = re.search(r" \(at line (\d+), column \d+\)| \(at end of document\)", str(error))
-        line = (place and place[1]) or max(1, len(text.splitlines()))
-        said = str(error).replace(place[0], "") if place else str(error)
-        raise ValueError(f"{path}, line {line}: not valid TOML: {said}") from None
-
-
-def _say_servers(pools: tuple[Pool, ...]) -> str:
-    if len(pools) == 1:
-        return f"{_count(pools[0].servers, 'server')} of speed {pools[0].speed:g}"
-    each = ", ".join(f"{p.servers} x {p.speed:g}" for p in pools)
-    return f"{_count(sum(p.servers for p in pools), 'server')} ({each})"
-
-
-def _say_places(pools: tuple[Pool, ...]) -> list[str]:
-    said = []
-    if any(p.slots != 1 for p in pools):
-        said.append(_shared("slots", "slots", [str(p.slots) for p in pools]))
-    if any(p.discipline == "ps" for p in pools):
-        said.append(_shared("discipline", "disciplines", [p.discipline for p in pools]))
-    if pools[0].units is not None:
-        said.append(_shared("units", "units", [str(p.units) for p in pools]))
-    elif any(p.limit is not None for p in pools):
-        said.append(_shared("limit", "limits", [str(p.limit or "none") for p in pools]))
-    else:
-        said.append("no limit")
-    return said
-
-
-def _say_rest(system: System) -> list[str]:
-    said = [_count(system.router_count, "router")]
-    if not isinstance(system.routers, int):
-        said[0] += f" ({' : '.join(f'{w:g}' for w in system.router_weights)})"
-    field, value = system._given
-    if field == "closed_jobs":
-        said.append(f"{_count(system.closed_jobs or 0, 'job')}, closed")
-    elif field == "load":
-        said.append(f"load {value:g}")
-    else:
-        said.append(f"arrival rate {value:g} (load {system.load:g})")
-    if system.graph is not None:
-        kind = system.graph if isinstance(system.graph, str) else "graph"
-        said.append(f"{kind} of {_count(len(system.edges), 'edge')}")
-    if system.read_interval is not None:
-        said.append(f"read every {system.read_interval:g}")
-    if system.migrates:
-        said.append(f"migration rate {system.migration_rate:g}")
-    if system.message_fate != "withdraw":
-        said.append(f"message fate {system.message_fate}")
-    if system.replace:
-        said.append("sampling with replacement")
-    if system.classes is not None:
-        said.append(_count(len(system.classes), "class", "classes"))
-    return said
-
-
-def _count(number: int, singular: str, plural: str | None = None) -> str:
-    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
-
-
-def _shared(singular: str, plural: str, values: list[str]) -> str:
-    """ "limit 10" if all pools agree, else "limits 2, 4"."""
-    if len(set(values)) == 1:
-        return f"{singular} {values[0]}"
-    return f"{plural} {', '.join(values)}"

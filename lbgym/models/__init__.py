@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 
-from lbgym.system import _read_toml
+from lbgym.toml_text import read_toml
 
 from .car_sharing import CarSharing
 from .flow_network import Flow, FlowNetwork
@@ -35,6 +35,6 @@ def as_model(thing: object) -> CarSharing | FlowNetwork | None:
         kind = KINDS.get(str(thing.get("kind")))
         return None if kind is None else kind.from_dict(thing)
     if isinstance(thing, PathLike) or (isinstance(thing, str) and thing.lower().endswith(".toml")):
-        kind = KINDS.get(str(_read_toml(Path(thing)).get("kind")))
+        kind = KINDS.get(str(read_toml(Path(thing)).get("kind")))
         return None if kind is None else kind.from_toml(thing)
     return None

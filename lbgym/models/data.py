@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self, TypeVar
 import numpy as np
 
 from lbgym.suggest import unknown
-from lbgym.system import _read_toml, _toml
+from lbgym.toml_text import read_toml, toml_value
 
 Value = TypeVar("Value")
 Check = Callable[[str, object], Value]
@@ -101,17 +101,17 @@ class Data:
         """`to_dict` as the text of a TOML file, which `from_toml` reads."""
         data = self.to_dict()
         tables = {key: data.pop(key) for key in self.TABLES if key in data}
-        lines = [f"{key} = {_toml(value)}" for key, value in data.items()]
+        lines = [f"{key} = {toml_value(value)}" for key, value in data.items()]
         for key, rows in tables.items():
             for row in rows:
-                lines += ["", f"[[{key}]]", *(f"{k} = {_toml(v)}" for k, v in row.items())]
+                lines += ["", f"[[{key}]]", *(f"{k} = {toml_value(v)}" for k, v in row.items())]
         return "\n".join(lines) + "\n"
 
     @classmethod
     def from_toml(cls, path: str | PathLike[str]) -> Self:
         """The system written in a TOML file; every fault in it is a ValueError that names it."""
         try:
-            return cls.from_dict(_read_toml(Path(path)))
+            return cls.from_dict(read_toml(Path(path)))
         except ValueError as error:
             text = str(error)
             raise ValueError(text if text.startswith(str(path)) else f"{path}: {text}") from None
