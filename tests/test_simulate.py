@@ -205,3 +205,10 @@ def test_a_quantile_is_between_0_and_1(p):
     result = simulate("mm1", "random", jobs=1000)
     with pytest.raises(ValueError, match="p: must be between 0 and 1, got"):
         result.response_time_quantile(p)
+
+
+def test_a_closed_system_balances_as_far_as_its_limits_allow():
+    system = System([Pool(1, 1.0), Pool(1, 4.0, limit=2)], closed_jobs=9, migration_rate=1.0)
+    r = simulate(system, "local-search", jobs=200, seed=1)
+    assert r.jobs_per_pool == (7.0, 2.0)
+    assert r.balancing_time > 0

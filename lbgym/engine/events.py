@@ -428,5 +428,6 @@ def is_balanced(w):
     for p in range(w.n_pools):
         this = pool(w, p)
         worst_here = max(worst_here, this.longest / this.speed)
-        best_there = min(best_there, (this.shortest + 1) / this.speed)
+        if this.shortest < this.limit:  # there is room in the pool
+            best_there = min(best_there, (this.shortest + 1) / this.speed)
     return worst_here <= best_there * (1.0 + 1e-12)

@@ -50,11 +50,11 @@ USER = 1  # w.kind
 _PATIENCE = 4_000_000  # events after which `advance` lets Python look for Ctrl-C
 _SAME = 1e-12  # relative; values closer than this tie
 
-STATION = record(
+STATION = record(  # no gaps between fields: copies are equal byte for byte
     [
-        ("parked", "i4", "cars parked"),
-        ("reserved", "i4", "spaces reserved for cars on the road"),
-        ("capacity", "i4", "spaces"),
+        ("parked", "i8", "cars parked"),
+        ("reserved", "i8", "spaces reserved for cars on the road"),
+        ("capacity", "i8", "spaces"),
         ("rate", "f8", "users per unit time"),
         ("share_to", "f8", "share of the users at stations up to and with this one"),
         ("arrivals", "i8", "users that arrived here"),

@@ -33,6 +33,7 @@ import numpy as np
 from lbgym.system import System, as_system
 
 from .chain import Floats, TooLarge
+from .closed import exact_closed
 from .closed_form import birth_death
 from .cutting import (
     OVERLOADED,
@@ -48,9 +49,12 @@ from .cutting import (
     solve,
 )
 from .dispatch import Cut, DispatchModel
+from .graph import Ends, graph_plan, model_of, possible_on_graph, refuse_unstable_graph
+from .loss import exact_loss
 from .result import Exact, Totals, result_of, totals_of
 from .rules import Plan, Static, plan
 from .stability import growth_of
+from .stale import exact_stale
 
 _SHORT, _HOPELESS = 6, 100  # so many times too many states up to so short queues: do not begin
 _TINY = 1e-18  # what is left out of the law of a single server
@@ -64,6 +68,7 @@ def exact(
     *,
     loss_charge: float | None = None,
     move_cost: float = 0.0,
+    start: Any = None,
 ) -> Exact:
     """Solve a small system under a policy.
 
@@ -77,6 +82,8 @@ def exact(
         Where to cut queues without a limit. Default: where it does not matter.
     loss_charge, move_cost
         As `simulate` takes them.
+    start : queue lengths, optional
+        Of a closed system. Default: all jobs in the first server.
 
     Raises
     ------
@@ -86,8 +93,25 @@ def exact(
     """
     begun = time.perf_counter()
     system = as_system(system)
-    the_plan = plan(system, policy)
-    _refuse_unstable(system, the_plan)
+    if start is not None and system.closed_jobs is None:
+        raise ValueError("start: only a closed system has one; long-run means forget it")
+    if system.closed_jobs is not None:
+        return exact_closed(system, policy, start, move_cost)
+    if system.graph is not None and (system.has_units or system.read_interval is not None):
+        raise ValueError("exact: a graph with units or a read_interval has no chain here; simulate")
+    if system.has_units:
+        return exact_loss(system, policy, loss_charge)
+    if system.read_interval is not None:
+        stale = exact_stale(system, policy, cap, loss_charge)
+        if stale is not None:
+            return stale
+    if system.graph is not None:
+        refuse_unstable_graph(system)
+        the_plan = graph_plan(system, policy)
+    else:
+        the_plan = plan(system, policy)
+    if system.graph is None or isinstance(the_plan.place, Static):
+        _refuse_unstable(system, the_plan)
     if isinstance(the_plan.place, Static) and the_plan.allowed is None and cap is None:
         totals, error = _independent(system, the_plan.place), 0.0
     else:
@@ -158,7 +182,7 @@ def _solutions(
     groups = the_plan.groups
 
     def build(cut: Cut) -> DispatchModel:
-        return DispatchModel(system, the_plan, cut)
+        return model_of(system, the_plan, cut)
 
     most = affordable(system)
     least = _possible(system, the_plan, _SHORT)
@@ -187,6 +211,8 @@ def _too_large(system: System, the_plan: Plan, states: int) -> str:
 
 def _possible(system: System, the_plan: Plan, cap: int) -> int:
     """The states with queues without a limit cut at a cap, likely or not."""
+    if isinstance(the_plan.place, Ends):
+        return possible_on_graph(system, the_plan, cap)
     number = 1
     for group in the_plan.groups:
         kinds = _kinds(system, the_plan, longest(system, group, cap))

@@ -36,7 +36,7 @@ from .control import Answer, Control, least_cost
 AFFORDABLE = 60_000  # states with one or two groups
 AFFORDABLE_BEYOND = 25_000
 MOST_DECIDED = 12_000
-_FIRST_STATES = 1_500
+_FIRST_STATES, _FIRST_CUT = 1_500, 150
 _BEYOND = 1e-10  # what lies beyond the cut may matter so much, relative to the mean
 _DECIDED_BEYOND = 1e-8  # likewise, of an optimum
 _SMALLER = 0.85  # the cut that the truncation error is estimated with
@@ -339,12 +339,12 @@ def _needed(total: Integers, pi: Floats, cut: int, beyond: float) -> float:
 def _settle(build: Build, groups: int, most: int, beyond: float) -> Solution:
     """The solution cut where so little lies beyond, or where it is as large as affordable."""
     largest = _cut_for(groups, most)
-    cut = min(_cut_for(groups, _FIRST_STATES), largest)
+    cut = min(_cut_for(groups, _FIRST_STATES), _FIRST_CUT, largest)
     for _ in range(_ROUNDS):
         solution = _solve(build(cut), most)
         if solution.crowded > _CROWDED and cut >= min(_LONG, 2 * largest // 3):
             break
-        wanted = min(_needed(solution.total, solution.pi, cut, beyond), 3 * cut, largest)
+        wanted = min(_needed(solution.total, solution.pi, cut, beyond), 2 * cut, largest)
         if wanted <= 1.05 * cut:
             break
         cut = math.ceil(wanted) if wanted < largest else largest

@@ -240,7 +240,7 @@ def _fixed_point(rates: Rates, law: Floats) -> tuple[Floats, float]:
     At first each pool takes the stationary law of the rates that the present law gives. Should
     that not converge, the pools follow their differential equation, in steps that are short enough.
     """
-    law, error = _anderson(lambda x: _stationary(*rates(x)), law, _ITERATIONS)
+    law, error = anderson(lambda x: _stationary(*rates(x)), law, _ITERATIONS)
     start = law if error < _ACCURATE else _stationary(*rates(law))
     for step in (1.0, 0.1, 0.01):
         if error < _ACCURATE:
@@ -248,11 +248,11 @@ def _fixed_point(rates: Rates, law: Floats) -> tuple[Floats, float]:
         law = start
         for _ in range(_STEPS):
             law = _step(rates, step, law)
-        law, error = _anderson(partial(_step, rates, step), law, _ITERATIONS)
+        law, error = anderson(partial(_step, rates, step), law, _ITERATIONS)
     return law, error
 
 
-def _anderson(again: Map, law: Floats, iterations: int) -> tuple[Floats, float]:
+def anderson(again: Map, law: Floats, iterations: int) -> tuple[Floats, float]:
     """Iterate, with Anderson's extrapolation (Walker and Ni 2011)."""
     xs: list[Floats] = []
     changes: list[Floats] = []
@@ -263,13 +263,13 @@ def _anderson(again: Map, law: Floats, iterations: int) -> tuple[Floats, float]:
         if error < _ACCURATE:
             break
         xs, changes = [*xs[-6:], law.ravel()], [*changes[-6:], change.ravel()]
-        law = _extrapolated(xs, changes).reshape(law.shape)
+        law = extrapolated(xs, changes).reshape(law.shape)
         law = np.maximum(law, 0.0)
         law /= law.sum(axis=1, keepdims=True)
     return law, error
 
 
-def _extrapolated(xs: Sequence[Floats], changes: Sequence[Floats]) -> Floats:
+def extrapolated(xs: Sequence[Floats], changes: Sequence[Floats]) -> Floats:
     """The combination of past steps whose changes cancel best, plus a damped change."""
     x, change = xs[-1], changes[-1]
     if len(xs) > 1:
@@ -402,6 +402,16 @@ def mean_field(system: Any, policy: Any) -> MeanField:
     """
     begun = time.perf_counter()
     system = as_system(system)
+    if system.has_units:
+        from .loss import loss_mean_field  # which is made of what stands here
+
+        return loss_mean_field(system, policy)
+    if system.read_interval is not None or system.closed_jobs is not None:
+        raise ValueError("mean_field: none is known with a read_interval or closed_jobs; simulate")
+    if system.graph is not None:
+        from .graph import pair_approximation
+
+        return pair_approximation(system, policy)
     the_plan = plan(system, policy)
     if isinstance(the_plan.place, Pull):
         _only_plain_pull(the_plan)
