@@ -161,11 +161,13 @@ def test_what_an_environment_lacks_is_named(name, arguments, message):
 def test_the_suggested_columns_suffice():
     for name in ("jsq", "sed", "wrr", "pull(fallback=wrr)", "local-search(place=jsq)"):
         system = "flagship-migrating" if name.startswith("local") else "flagship"
-        try:
+        with pytest.raises(ValueError, match="observe=") as lacking:
             policies.agent(name, gym.make(ID, system=system))
-        except ValueError as error:
-            observe = eval(str(error).split("observe=")[1])
-        policies.agent(name, gym.make(ID, system=system, observe=observe))
+        observe = eval(str(lacking.value).split("observe=")[1])
+        env = gym.make(ID, system=system, observe=observe)
+        agent = policies.agent(name, env)
+        action, _ = agent.predict(env.reset(seed=1)[0])
+        assert env.action_space.contains(action)
 
 
 def test_an_agent_needs_its_own_system_and_an_environment():

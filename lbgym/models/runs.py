@@ -6,6 +6,7 @@ estimators are those of `lbgym.stats`.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -109,7 +110,7 @@ ENGINES: dict[str, Any] = {
 
 # --- results --------------------------------------------------------------------------------------
 @dataclass(frozen=True, repr=False)
-class ModelResult:
+class ModelResult(ABC):
     """What every result has. Each estimate is a number with ``.mean .low .high`` (95 %).
 
     counts : exact integers since time 0
@@ -130,9 +131,9 @@ class ModelResult:
     seconds: float
     batches: dict[str, Floats]
 
+    @abstractmethod
     def batch_costs(self) -> tuple[Floats, Floats]:
         """Total cost and number of arrivals of each batch; shapes (batches,)."""
-        raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able: every field but the batches."""

@@ -24,12 +24,12 @@ from .jsq import samples
 from .registry import Parts, family
 
 
-@rule
-def max_vacancy(w):
-    """The largest vacancy of all, ties uniform."""
-    probe_all(w)
+@inner
+def _roomiest(w, number, sampled):
+    """The largest vacancy of so many servers, ties uniform: the sampled ones or the first."""
     best, most, tied = 0, -1, 0
-    for i in range(w.n_servers):
+    for k in range(number):
+        i = candidate(w, k) if sampled else k
         v = vacancy(w, i)
         if v > most:
             best, most, tied = i, v, 1
@@ -38,23 +38,21 @@ def max_vacancy(w):
             if pick(w, tied) == 0:
                 best = i
     return best
+
+
+@rule
+def max_vacancy(w):
+    """The largest vacancy of all, ties uniform."""
+    probe_all(w)
+    return _roomiest(w, w.n_servers, False)
 
 
 @rule
 def max_vacancy_of_sampled(w):
     """The largest vacancy of the sampled servers, ties uniform."""
-    best, most, tied = 0, -1, 0
     for k in range(w.samples):
-        i = candidate(w, k)
-        probe(w, i)
-        v = vacancy(w, i)
-        if v > most:
-            best, most, tied = i, v, 1
-        elif v == most:
-            tied += 1
-            if pick(w, tied) == 0:
-                best = i
-    return best
+        probe(w, candidate(w, k))
+    return _roomiest(w, w.samples, True)
 
 
 @inner
