@@ -19,6 +19,7 @@ from lbgym.engine.access import (
     Entry,
     call_rule,
     candidate_of,
+    code_address,
     entry,
     entry_of,
     floats,
@@ -29,7 +30,6 @@ from lbgym.engine.access import (
     pool,
     record_reader,
     router,
-    rule_address,
     scratch,
     sent_since_read,
     server,
@@ -404,7 +404,7 @@ class PolicyAgent:
         self.name, self.information = policy.name, policy.information
         _check_fit(policy, view)
         self._view = view
-        self._env = view if alone else None
+        self._env = alone
         self._shadow = policy.state()
         self._shadow.clear()
         self._cells = policy.parts.scratch + ("read" in policy.columns)
@@ -417,7 +417,7 @@ class PolicyAgent:
         self._answer = answer.direct()
         self._at_eyes = int(self._eyes.ctypes.data)
         self._rules = self.policy.rules()
-        self._place, self._move = map(rule_address, self._rules)
+        self._place, self._move = map(code_address, self._rules)
 
     def __getstate__(self) -> dict[str, Any]:
         bound = ("_answer", "_rules", "_place", "_move", "_at_eyes")
@@ -444,7 +444,7 @@ class PolicyAgent:
         `deterministic` changes nothing: a rule's coins are part of it.
         """
         obs = np.ascontiguousarray(observation, np.float32)
-        width = self._view._shown.width
+        width = self._view.width
         if obs.ndim not in (1, 2) or obs.shape[-1] != width:
             raise ValueError(
                 f"observation: must have shape ({width},) or (rows, {width}), got {obs.shape}"
@@ -495,15 +495,15 @@ class PolicyAgent:
         return memory
 
 
-def acting_in(env: Any) -> tuple[Any, bool]:
-    """The unwrapped environment (the first of a vector), and whether it stands alone."""
+def acting_in(env: Any) -> tuple[Any, Any]:
+    """The task of an environment (of any of a vector), and the environment if it stands alone."""
     one = getattr(env, "unwrapped", env)
     alone = hasattr(one, "policy_stream_address")
-    if not alone and hasattr(env, "get_attr"):
+    if not hasattr(one, "task") and hasattr(env, "get_attr"):
         one = env.get_attr("unwrapped")[0]
-    if not hasattr(one, "_shown"):
+    if not hasattr(one, "task"):
         raise ValueError(f"agent: the environment must be one of lbgym's, got {env!r}")
-    return one, alone
+    return one.task, one if alone else None
 
 
 def _arguments(view: Any) -> dict[str, Any]:
@@ -625,7 +625,7 @@ def _written(column: str, view: Any, samples: int) -> str:
 
 def _eyes(policy: Policy, view: Any) -> NDArray[Any]:
     """The `EYES` record, shape (1,), of a policy that acts in an environment."""
-    shown = view._shown
+    shown = view.shown
     record = np.zeros(1, EYES)
     eyes = record[0]
     eyes["width"], eyes["rows"] = shown.width, shown.rows

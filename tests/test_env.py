@@ -432,9 +432,9 @@ def test_response_is_holding_plus_a_potential_difference_on_average():
 
 
 def test_default_rewards():
-    assert gym.make(ID).unwrapped._prices[0]["form"] == 1
-    assert gym.make(ID, system=MOVING).unwrapped._prices[0]["form"] == 0
-    assert gym.make(ID, system="local-search").unwrapped._prices[0]["form"] == 0
+    assert gym.make(ID).unwrapped._row.record.prices[0]["form"] == 1
+    assert gym.make(ID, system=MOVING).unwrapped._row.record.prices[0]["form"] == 0
+    assert gym.make(ID, system="local-search").unwrapped._row.record.prices[0]["form"] == 0
     with pytest.raises(ValueError, match="'response' needs jobs that stay"):
         gym.make(ID, system=MOVING, reward="response")
 

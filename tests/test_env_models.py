@@ -138,8 +138,8 @@ def test_no_argument_and_none_are_the_same(env_id):
     )
     one, other = gym.make(env_id).unwrapped, gym.make(env_id, **nothing).unwrapped
     assert one.reset(seed=4)[0].tobytes() == other.reset(seed=4)[0].tobytes()
-    assert one._desk["horizon_time"] == other._desk["horizon_time"]
-    assert one._prices == other._prices
+    assert one.task.horizon_time == other.task.horizon_time
+    assert one._row.record.prices == other._row.record.prices
 
 
 _DIGEST = """
@@ -214,8 +214,8 @@ def test_vacancies_are_shown():
 
 def test_places_stand_for_units():
     env = gym.make(LOSS, system=ERLANG, info=["state"]).unwrapped
-    assert env._prices[0]["form"] == 2
-    assert env._prices[0]["lost"] == 1
+    assert env._row.record.prices[0]["form"] == 2
+    assert env._row.record.prices[0]["lost"] == 1
     obs, info = env.reset(seed=2)
     for k in range(500):
         table = env.table(obs)

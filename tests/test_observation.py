@@ -209,7 +209,7 @@ def test_messages_exist_only_if_something_needs_them():
         (["message"], "server", True),
         (["speed"], "pool", True),
     ):
-        env = DispatchEnv(SYSTEM, observe, action)
+        env = DispatchEnv(SYSTEM, observe=observe, action=action)
         env.reset(seed=0)
         assert bool(env._state.world[0]["sent"]) == there
 
@@ -231,7 +231,7 @@ def test_long_queues_are_shown_exactly():
 
 
 def test_table_names_what_is_in_a_batch_too():
-    env = DispatchEnv(SYSTEM, ["speed", "queue", "router"])
+    env = DispatchEnv(SYSTEM, observe=["speed", "queue", "router"])
     obs = np.stack([env.reset(seed=k)[0] for k in range(4)])
     table = env.table(obs)
     assert table["speed"].shape == (4, 7)

@@ -252,9 +252,9 @@ if COMPILED:
         """The 64 bits of a float as an integer."""
         return _bits(value)
 
-    def rule_address(compiled: Any) -> int:
-        """Where a compiled rule's code is, for `call_rule`; the rule must be kept alive."""
-        result = compiled.get_compile_result(rule_signature)
+    def code_address(compiled: Any, signature: Any = rule_signature) -> int:
+        """Where a compiled function's code is (by default a rule's); it must be kept alive."""
+        result = compiled.get_compile_result(signature)
         return int(result.library.get_pointer_to_function(result.fndesc.llvm_cfunc_wrapper_name))
 
     @intrinsic
@@ -270,6 +270,20 @@ if COMPILED:
     def call_rule(address, w):
         """What the rule at an address says. (A rule given as an argument costs 40 us a call.)"""
         return _call_rule(address, w)
+
+    @intrinsic
+    def _call_with(typing_context, address, one, other):
+        def code(context, builder, signature, arguments):
+            kind = ir.FunctionType(ir.VoidType(), [ir.IntType(64)] * 2).as_pointer()
+            builder.call(builder.inttoptr(arguments[0], kind), arguments[1:])
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64, types.int64), code
+
+    @inner
+    def call_with(address, one, other):
+        """Call the function ``void(int64, int64)`` at an address."""
+        _call_with(address, one, other)
 
     def _scalar_at(kind: Any) -> tuple[Any, Any]:
         @intrinsic
@@ -301,7 +315,9 @@ if COMPILED:
 
         return block
 
-    _floats, _doubles, _integers = map(_block_at, (types.float32, types.float64, types.int64))
+    _floats, _doubles, _integers, _flags = map(
+        _block_at, (types.float32, types.float64, types.int64, types.int8)
+    )
 
     @inner
     def floats(address):
@@ -317,6 +333,11 @@ if COMPILED:
     def integers(address):
         """The int64 numbers from an address on."""
         return _integers(address)
+
+    @inner
+    def flags(address):
+        """The int8 numbers from an address on."""
+        return _flags(address)
 
     _load32, _store32 = _scalar_at(types.float32)
 
@@ -340,16 +361,20 @@ else:
         """The 64 bits of a float as an integer."""
         return int(struct.unpack("<q", struct.pack("<d", value))[0])
 
-    _rules: dict[int, Any] = {}
+    _functions: dict[int, Any] = {}
 
-    def rule_address(compiled: Any) -> int:
-        """A number that stands for a rule, for `call_rule`."""
-        _rules[id(compiled)] = compiled
+    def code_address(compiled: Any, signature: Any = rule_signature) -> int:
+        """A number that stands for a function, for `call_rule` and `call_with`."""
+        _functions[id(compiled)] = compiled
         return id(compiled)
 
     def call_rule(address: Any, w: Any) -> Any:
         """What the rule of a number says."""
-        return _rules[int(address)](w)
+        return _functions[int(address)](w)
+
+    def call_with(address: Any, one: Any, other: Any) -> None:
+        """Call the function ``void(int64, int64)`` of a number."""
+        _functions[int(address)](one, other)
 
     def floats(address: Any) -> Any:
         """The float32 numbers from an address on."""
@@ -362,6 +387,10 @@ else:
     def integers(address: Any) -> Any:
         """The int64 numbers from an address on."""
         return ctypes.cast(int(address), ctypes.POINTER(ctypes.c_int64))
+
+    def flags(address: Any) -> Any:
+        """The int8 numbers from an address on."""
+        return ctypes.cast(int(address), ctypes.POINTER(ctypes.c_int8))
 
     def read_float32(address: Any, k: Any) -> Any:
         """The k-th float32 at an address."""

@@ -376,9 +376,8 @@ def apply(w, i):
 def begin(w):
     """Time 0: queue lengths as `start_mode` says, one message from each idle server.
 
-    Arrays and scalars must be as `State.clear` leaves them. A start in law (WARM) draws each
-    queue from its stationary law under speed-weighted random dispatch. Returns False when storage
-    must grow first.
+    Arrays and scalars must be as `clear` leaves them. A start in law (WARM) draws each queue from
+    its stationary law under speed-weighted random dispatch.
     """
     w.next_arrival = math.inf
     w.next_tick = math.inf

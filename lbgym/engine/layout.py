@@ -264,6 +264,10 @@ WORLD = np.dtype(
     align=True,
 )
 
+# The scalars that a trajectory begins anew with lie between these bytes of the world.
+FIRST_MOVING, PAST_MOVING = (int(WORLD.fields[name][1]) for name in ("clock", "need"))  # type: ignore[index]
+LIST_ROOM = 8  # messages that a router's list has room for at first
+
 # Exact integers since time 0 by the names that users read (S, B, I, O: see `messages`).
 COUNTS: dict[str, str] = {
     "S": "sent",
@@ -296,8 +300,9 @@ JOBS, LEVELS, HELD, ENTRIES = 1, 2, 3, 4  # w.need
 # Status returned by the compiled entries (5 is an environment's: the action is masked).
 DECIDE, GROW, INVALID, PAUSE, DONE, BALANCED = 0, 1, 2, 3, 4, 6
 
-ARRIVALS, SERVICE, MIGRATION, NETWORK, POLICY = 0, 1, 2, 3, 4  # streams
-STREAMS = 5
+# Streams; SEEDS seeds the others at each further episode, so that no action has a part in it.
+ARRIVALS, SERVICE, MIGRATION, NETWORK, POLICY, SEEDS = 0, 1, 2, 3, 4, 5
+STREAMS = 6
 
 NO_LIMIT = 1 << 60
 

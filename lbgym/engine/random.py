@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from .access import inner, layer, stream
-from .layout import RECORDS
+from .layout import RECORDS, SEEDS
 
 # The rightmost layer edge and the layers' common area, which make the top edge 0.
 _EDGE, _AREA = 7.69711747013104972, 0.0039496598225815571993
@@ -49,6 +49,15 @@ def next_word(w, s):
     d = (d << _45) | (d >> _19)
     x.a, x.b, x.c, x.d = a, b, c, d
     return result
+
+
+@inner
+def renew(w):
+    """Seed all other streams from the stream of seeds."""
+    for s in range(SEEDS):
+        x = stream(w, s)
+        x.a, x.b = next_word(w, SEEDS), next_word(w, SEEDS)
+        x.c, x.d = next_word(w, SEEDS), next_word(w, SEEDS)
 
 
 @inner

@@ -2,23 +2,53 @@
 
 from numba import types
 
-from .access import entry, rule_type, world
+from .access import entry, inner, rule_type, world
 from .events import advance, apply, begin, fill, is_balanced
-from .layout import ARRIVAL, BALANCED, DECIDE, DONE, NOTHING, PAUSE
+from .layout import ARRIVAL, BALANCED, DECIDE, DONE, GROW, NOTHING, PAUSE
+from .start import clear, has_start_room
 
 _EVENTS_PER_CALL = 4_000_000
 
 
-@entry(types.void(types.int64))
-def begin_trajectory(address):
-    """Draw the first times and the queue lengths of time 0."""
-    begin(world(address))
+@inner
+def restart(address):
+    """Clear a running system and draw the first times and the queue lengths of time 0."""
+    w = world(address)
+    clear(w, address)
+    begin(w)
+
+
+@inner
+def fill_servers(w):
+    """Put the jobs of time 0 into the servers and send the first messages; GROW without room."""
+    if not has_start_room(w):
+        return GROW
+    fill(w)
+    return DONE
 
 
 @entry(types.void(types.int64))
-def fill_servers(address):
-    """Put the jobs of time 0 into the servers and send the first messages."""
-    fill(world(address))
+def clear_world(address):
+    """`clear`."""
+    clear(world(address), address)
+
+
+@entry(types.void(types.int64))
+def restart_trajectory(address):
+    """`restart`."""
+    restart(address)
+
+
+@entry(types.int64(types.int64))
+def fill_trajectory(address):
+    """`fill_servers`."""
+    return fill_servers(world(address))
+
+
+@entry(types.boolean(types.int64))
+def balanced(address):
+    """Whether no job of a closed system could gain by moving."""
+    return is_balanced(world(address))
 
 
 @entry(types.int64(types.int64))

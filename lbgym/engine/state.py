@@ -15,10 +15,9 @@ from lbgym.system import System
 from . import layout
 from .layout import RECORDS, WORLD
 from .random import LAYERS
-from .run import begin_trajectory, fill_servers
+from .run import clear_world, fill_trajectory, restart_trajectory
 
 _FATES = {"withdraw": layout.WITHDRAW, "keep": layout.KEEP, "resend": layout.RESEND}
-_LIST_ROOM = 8
 _WARM_TAIL = 1e-13
 
 
@@ -119,7 +118,7 @@ class State:
         made("scratch", scratch)
         made("start", n)
         made("entries", n if messages else 0)
-        made("held", 4 * n + 4 * _LIST_ROOM * routers * pools if messages else 0)
+        made("held", 4 * n + 4 * layout.LIST_ROOM * routers * pools if messages else 0)
         self.arrays["layers"] = LAYERS
         self._fill_pools()
         self._fill_classes()
@@ -209,60 +208,27 @@ class State:
         for k, field in enumerate("abcd"):
             self.arrays["streams"][field] = words[:, k]
 
-    def clear(self) -> None:
-        """Back to time 0, nobody in; streams, parameters and room stay."""
-        w, a = self.world[0], self.arrays
-        for name, kind, _ in layout.SCALARS[_FIRST_MOVING:_FIRST_ROOM]:
-            w[name] = np.zeros((), kind)
-        n = w["n_servers"]
-        for field in ("length", "message", "head", "tail"):
-            a["servers"][field] = 0 if field == "length" else -1
-        a["pools"]["shortest"] = a["pools"]["longest"] = 0
-        a["servers"]["used"] = a["servers"]["reading"] = 0
-        a["classes"]["arrivals"] = a["classes"]["blocked"] = 0
-        a["routers"]["held"] = 0
-        for name in ("tails", "histogram", "scratch"):
-            a[name][...] = np.zeros((), RECORDS[name])
-        if w["sorted_on"]:
-            a["order"]["server"] = np.arange(n)
-            a["servers"]["position"] = np.arange(n)
-        if w["memory_on"]:
-            a["since"]["time"] = 0.0
-            a["sent_at"]["time"] = -np.inf
-            a["sent_since"]["jobs"] = 0
-        a["sent_since_read"]["jobs"] = 0
-        rows = len(a["lists"])
-        a["lists"]["begin"] = _LIST_ROOM * np.arange(rows)
-        a["lists"]["count"] = 0
-        a["lists"]["room"] = _LIST_ROOM
-        w["held_used"], w["held_spare"] = _LIST_ROOM * rows, 2 * _LIST_ROOM
-        w["entries_used"], w["entries_free"] = 0, -1
-        w["jobs_used"], w["jobs_free"] = 0, -1
-        w["need"] = layout.NOTHING
-        w["idle"] = n
-        w["router"] = w["source"] = w["target"] = -1
-
     def begin(self, start: str | Sequence[int] = "empty") -> None:
         """A new trajectory from the streams as they are.
 
         `start`: ``"empty"``, ``"warm"`` (each queue from its stationary law under speed-weighted
         random dispatch), or one queue length for each server.
         """
-        w = self.world[0]
-        w["start_mode"] = self._prepare_start(start)
-        self.clear()
-        begin_trajectory(self.address)
-        lengths = self.arrays["start"]["length"]
-        self._check_number(int(lengths.sum()))
-        while lengths.sum() > len(self.arrays["jobs"]):
-            self._grow_jobs()
-        for k, this in enumerate(self.arrays["pools"]):
-            longest = lengths[this["first"] : this["first"] + this["servers"]].max()
-            while longest + 2 >= self.arrays["pools"][k]["levels"]:
-                self._grow_levels(k)
-        fill_servers(self.address)
+        self.prepare(start)
+        restart_trajectory(self.address)
+        self._check_number(int(self.arrays["start"]["length"].sum()))
+        while fill_trajectory(self.address) == layout.GROW:
+            self.grow()
 
-    def _prepare_start(self, start: str | Sequence[int] | NDArray[Any]) -> int:
+    def clear(self) -> None:
+        """Back to time 0, nobody in; streams, parameters and room stay."""
+        clear_world(self.address)
+
+    def prepare(self, start: str | Sequence[int]) -> None:
+        """Say how trajectories are to begin, see `begin`; ValueError if that is impossible."""
+        self.world[0]["start_mode"] = self._start_mode(start)
+
+    def _start_mode(self, start: str | Sequence[int] | NDArray[Any]) -> int:
         if isinstance(start, str):
             if start == "empty" and self.system.closed_jobs is not None:
                 self.arrays["start"]["length"] = 0
@@ -363,7 +329,7 @@ class State:
     def _grow_held(self) -> None:
         """Lay the routers' lists afresh, each with room for twice its messages."""
         lists, old = self.arrays["lists"], self.arrays["held"]
-        rooms = np.maximum(_LIST_ROOM, 2 * lists["count"])
+        rooms = np.maximum(layout.LIST_ROOM, 2 * lists["count"])
         bases = np.cumsum(rooms) - rooms
         used, spare = int(rooms.sum()), int(2 * rooms.max())
         held = self._make("held", max(len(old), 2 * used + 4 * spare))
@@ -389,8 +355,3 @@ def _stationary(offered: float, slots: int, limit: int | None, most: int) -> NDA
     k = np.arange(1, levels + 1)
     logs = np.concatenate(([0.0], np.cumsum(np.log(offered / np.minimum(k, slots)))))
     return np.exp(logs - logs.max())
-
-
-_NAMES = [name for name, _, _ in layout.SCALARS]
-_FIRST_MOVING = _NAMES.index("clock")
-_FIRST_ROOM = _NAMES.index("need")

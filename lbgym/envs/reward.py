@@ -17,7 +17,6 @@ time may be added (`baseline`). Unit: mean service time of a speed-1 server.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,6 +26,8 @@ from numpy.typing import NDArray
 from lbgym.engine.access import inner, record_reader
 from lbgym.suggest import unknown
 from lbgym.system import System
+
+from .task import finite
 
 HOLDING, RESPONSE, LOSS, TIME = 0, 1, 2, 3
 BASES = {"response": RESPONSE, "holding": HOLDING, "loss": LOSS, "time": TIME}
@@ -136,12 +137,3 @@ def _base(base: Any, system: System) -> str:
     if base == "time" and system.closed_jobs is None:
         raise ValueError("reward: 'time' is for closed systems; use 'holding'")
     return base
-
-
-def finite(field: str, value: Any) -> float:
-    """A finite float."""
-    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number):
-        raise ValueError(f"{field}: must be a finite number, got {value!r}")
-    if not math.isfinite(value):
-        raise ValueError(f"{field}: must be a finite number, got {value!r}")
-    return float(value)

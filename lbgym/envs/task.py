@@ -1,0 +1,248 @@
+"""A task: all that an environment's arguments say, read once; rows are running copies of it.
+
+`Env` steps one row of a task, `VectorEnv` many. A kind of environment (dispatching systems, car
+sharing, flow networks) is a subclass of `Task`.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from lbgym.engine import layout
+from lbgym.engine.state import Overload
+from lbgym.suggest import unknown
+
+from .desk import DESK, Functions, begin_once, show_once, step_once
+
+_NEVER = 1 << 62
+
+# A key of `info`: what the world record (or records, of many rows) and the arrays say. The arrays
+# of many rows have one dimension more.
+Fact = Callable[[Any, Mapping[str, Any]], Any]
+
+
+class Task(ABC):
+    """What an environment's arguments say.
+
+    Attributes
+    ----------
+    system
+        What is simulated.
+    observation_space, action_space
+        Of one row.
+    width : int
+        Numbers in an observation.
+    info_keys : tuple of str
+        Keys of `info`.
+    closed : bool
+        Whether an episode can end by itself.
+    """
+
+    FUNCTIONS: ClassVar[Functions]
+    FACTS: ClassVar[Mapping[str, Fact | Mapping[str, str]]]  # a mapping: names of world fields
+
+    system: Any
+    observation_space: spaces.Box
+    action_space: spaces.Discrete
+    width: int
+    info_keys: tuple[str, ...]
+    start: Any
+    horizon_arrivals: int
+    horizon_time: float
+    masked: bool = False
+    closed: bool = False
+
+    @abstractmethod
+    def new_state(self, system: Any) -> Any:
+        """A running copy of a system of the task's shape."""
+
+    @abstractmethod
+    def new_record(self, row: Row) -> Any:
+        """What else the compiled step reads: an object with ``link() -> address``."""
+
+    @abstractmethod
+    def start_of(self, options: Mapping[str, Any]) -> Any:
+        """The start that `reset`'s options mean."""
+
+    def check_start(self, state: Any) -> None:  # noqa: B027
+        """Raise ValueError if a trajectory that has begun so leaves nothing to decide."""
+
+    @abstractmethod
+    def shape(self) -> tuple[Any, ...]:
+        """What rows of one vector environment must agree in."""
+
+    @abstractmethod
+    def picture(self, row: Row, last_action: int | None) -> str:
+        """A row drawn in text."""
+
+    @abstractmethod
+    def drawing(self, row: Row) -> NDArray[np.uint8]:
+        """A row drawn in pixels, shape (height, width, 3)."""
+
+    def facts(self, key: str, w: Any, arrays: Mapping[str, Any]) -> Any:
+        """What `info` says under a key other than dt and action_mask, of one row or of many."""
+        fact = self.FACTS[key]
+        if isinstance(fact, Mapping):
+            return {name: w[field] for name, field in fact.items()}
+        return fact(w, arrays)
+
+    def action_error(self, action: Any) -> ValueError:
+        """What is wrong with an action outside the space."""
+        return ValueError(
+            f"action: must be an integer from 0 to {self.action_space.n - 1}, got {action!r}"
+        )
+
+
+class Row:
+    """A running copy of a task."""
+
+    def __init__(self, task: Task, desk: NDArray[Any] | None = None, system: Any = None) -> None:
+        self.task = task
+        self.state = task.new_state(task.system if system is None else system)
+        self.desk = np.zeros(1, DESK) if desk is None else desk
+        this = self.desk[0]
+        this["row_bytes"] = 4 * task.width
+        this["masked"] = task.masked
+        this["horizon_arrivals"], this["horizon_time"] = task.horizon_arrivals, task.horizon_time
+        self.record = task.new_record(self)
+        self.start: Any = None
+        self.seeded = False
+        self.link()
+
+    def link(self) -> None:
+        """Write the addresses."""
+        self.state.link()
+        self.address = int(self.desk.ctypes.data)
+        this = self.desk[0]
+        this["at_world"] = self.state.address
+        this["at_task"] = self.record.link()
+        self._kept = self.task.FUNCTIONS.bind(self.desk)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k not in ("address", "_kept")}
+
+    def __setstate__(self, values: dict[str, Any]) -> None:
+        self.__dict__.update(values)
+        self.link()
+
+    # --- beginning --------------------------------------------------------------------------------
+    def seed(self, generator: np.random.Generator) -> None:
+        """Fill the random streams."""
+        self.state.seed(generator)
+        self.desk[0]["seeded"] = 1
+        self.seeded = True
+
+    def prepare(self, start: Any) -> None:
+        """Say how trajectories are to begin."""
+        if start is not self.start:
+            self.state.prepare(start)
+            self.start = start
+
+    def begin(self) -> None:
+        """A new trajectory, up to its first decision, whose observation is written."""
+        status = begin_once(self.address, 1)
+        self.finish_beginning(status)
+
+    def finish_beginning(self, status: int) -> None:
+        """Go on with a beginning that needs room or time."""
+        while status not in (layout.DECIDE, layout.BALANCED):
+            if status == layout.GROW:
+                try:
+                    self.state.grow()
+                except Overload as overload:
+                    raise ValueError(f"start: {overload}") from None
+            status = begin_once(self.address, 0)
+
+    # --- the rare paths of a step -----------------------------------------------------------------
+    def settle(self, status: int, action: int) -> str:
+        """Finish a step that needs room or time, or raise; returns the reason of an overload.
+
+        After an overload nothing has happened: the decision is still pending.
+        """
+        while status not in (layout.DECIDE, layout.BALANCED):
+            if status == layout.INVALID:
+                raise self.task.action_error(action)
+            if status == layout.GROW:
+                try:
+                    self.state.grow()
+                except Overload as overload:
+                    self._stay_here()
+                    return str(overload)
+            elif status != layout.PAUSE:
+                raise AssertionError(status)
+            status = step_once(self.address, action)[0]
+        return ""
+
+    def _stay_here(self) -> None:
+        """The pending decision is shown once more, as the end of an episode."""
+        w, this = self.state.world[0], self.desk[0]
+        if "chosen" in w.dtype.names:
+            w["chosen"] = 0
+        show_once(self.address)
+        this["status"], this["truncated"], this["reward"], this["dt"] = layout.DECIDE, 1, 0.0, 0.0
+
+
+# --- reading arguments ----------------------------------------------------------------------------
+def whole(field: str, value: Any, least: int) -> int:
+    """A whole number that is at least so large."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise ValueError(f"{field}: must be a whole number >= {least}, got {value!r}")
+    return int(value)
+
+
+def finite(field: str, value: Any) -> float:
+    """A finite float."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number):
+        raise ValueError(f"{field}: must be a finite number, got {value!r}")
+    if not math.isfinite(value):
+        raise ValueError(f"{field}: must be a finite number, got {value!r}")
+    return float(value)
+
+
+def info_keys(info: Any, facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """The keys of `info` that are wanted."""
+    if isinstance(info, str) or not isinstance(info, Sequence):
+        raise ValueError(f"info: must be a list of keys, got {info!r}")
+    known = ("dt", "action_mask", *facts)
+    for key in info:
+        if key not in known:
+            raise ValueError(f"info: {unknown('key', key, known)}")
+    return tuple(info)
+
+
+def horizons(arrivals: Any, time: Any, default: int) -> tuple[int, float]:
+    """Arrivals and time at which an episode is cut off; `default` arrivals if neither is given."""
+    end = math.inf
+    if time is not None:
+        end = finite("horizon_time", time)
+        if end <= 0:
+            raise ValueError(f"horizon_time: must be positive, got {time!r}")
+    if arrivals is None:
+        return (default if time is None else _NEVER), end
+    if not isinstance(arrivals, bool) and isinstance(arrivals, int | np.integer) and arrivals == -1:
+        return _NEVER, end
+    return min(whole("horizon_arrivals", arrivals, 1), _NEVER), end
+
+
+def start_given(start: Any) -> Any:
+    """A word, or whole numbers as a list; the engine checks both."""
+    return start if isinstance(start, str) else np.asarray(start).tolist()
+
+
+def options_given(options: Any, key: str) -> Mapping[str, Any]:
+    """`reset`'s options, in which only one key may stand."""
+    if options is None:
+        return {}
+    if not isinstance(options, Mapping):
+        raise ValueError(f"options: must be a dict, got {options!r}")
+    for name in options:
+        if name != key:
+            raise ValueError(f"options: {unknown('key', name, (key,))}")
+    return options
