@@ -31,10 +31,12 @@ from pathlib import Path
 from typing import Any
 
 from lbgym._version import __version__
+from lbgym.kinds import kind_of
 from lbgym.policies import make, parse
+from lbgym.policies.registry import USUAL, USUAL_MIGRATING
 from lbgym.records import Row, Settings, key_of, load_rows, open_records, pack
 from lbgym.simulate import simulate
-from lbgym.system import System, as_system
+from lbgym.system import Pool, System, as_system
 
 __all__ = [
     "DEFAULT_POLICIES",
@@ -47,28 +49,7 @@ __all__ = [
 
 MODEL = "model:"
 
-DEFAULT_POLICIES = (
-    "random",
-    "weighted-random",
-    "round-robin",
-    "wrr",
-    "pull",
-    "pull(fallback=weighted-random, choice=fastest)",
-    "pull(fallback=wrr, choice=fastest)",
-    "jsq(2)",
-    "sed(2)",
-    "jsq",
-    "sed",
-    "jsed(ties=fastest)",
-    "fpi",
-)
-MIGRATING_POLICIES = (
-    "local-search",
-    "local-search(rule=weak)",
-    "local-search(rule=oblivious)",
-    "local-search(place=wrr)",
-    "local-search(place=pull(fallback=wrr, choice=fastest))",
-)
+DEFAULT_POLICIES, MIGRATING_POLICIES = USUAL, USUAL_MIGRATING
 
 Progress = Callable[[int, int], None]  # (arrivals so far, arrivals planned)
 Tick = Callable[[int], None]  # (arrivals so far)
@@ -80,7 +61,7 @@ def code_version() -> str:
     """The package's version and a hash of what decides the numbers, so that rows of an edited
     engine never mix with older ones."""
     package = Path(__file__).parent
-    folders = ("engine", "policies", "envs")
+    folders = ("engine", "models", "policies", "envs")
     files = [file for folder in folders for file in sorted((package / folder).rglob("*.py"))]
     digest = hashlib.sha256()
     for file in [*files, *(package / f"{name}.py" for name in ("simulate", "agent_runs", "track"))]:
@@ -93,7 +74,7 @@ def code_version() -> str:
 class Task:
     """One row still to be simulated; `model` is the hash of a trained model's files."""
 
-    system: System
+    system: Any
     policy: str
     seed: int
     settings: Settings
@@ -102,7 +83,7 @@ class Task:
     @property
     def loss_charge(self) -> float:
         given = self.settings.loss_charge
-        return self.system.default_loss_charge if given is None else float(given)
+        return float(self.system.default_loss_charge if given is None else given)
 
     @property
     def key(self) -> str:
@@ -158,7 +139,7 @@ class Task:
 
 
 def policies_for(
-    system: System, policies: Sequence[str] | None, against: str | None = None
+    system: Any, policies: Sequence[str] | None, against: str | None = None
 ) -> list[str]:
     """Canonical names, checked on the system, each once; `against` is added if missing.
 
@@ -169,7 +150,7 @@ def policies_for(
     names = [_checked(name, system) for name in asked]
     if policies is None:
         fitting = []
-        for name in DEFAULT_POLICIES + (MIGRATING_POLICIES if system.migrates else ()):
+        for name in kind_of(system).part("rules").usual(system):
             with contextlib.suppress(ValueError):
                 fitting.append(_checked(name, system))
         names = fitting + names
@@ -184,20 +165,21 @@ def canonical(name: str) -> str:
     return text if isinstance(text, str) and text.startswith(MODEL) else str(parse(text))
 
 
-def _checked(name: str, system: System) -> str:
+def _checked(name: str, system: Any) -> str:
     whole = canonical(name)
     if whole.startswith(MODEL):
         _model_files(whole.removeprefix(MODEL))
         return whole
     try:
-        return make(whole, system).name
+        name_of: str = make(whole, system).name
+        return name_of
     except ValueError as error:
         raise ValueError(f"{error} (system {label(system)})") from None
 
 
-def label(system: System) -> str:
+def label(system: Any) -> str:
     """Its name, or else what it is."""
-    return system.name or system.describe()
+    return str(system.name or system.describe())
 
 
 def _model_files(path: str) -> list[Path]:
@@ -334,9 +316,14 @@ def _run_threads(tasks: Sequence[Task], workers: int, tick: Tick, keep: Keep) ->
 
 def _compile(tasks: Sequence[Task]) -> None:
     """Have everything compiled or loaded before threads ask for it at once."""
-    simulate({"pools": {"servers": 1}, "load": 0.5}, "pull", jobs=100)
-    for policy in {task.policy: make(task.policy, task.system) for task in tasks}.values():
-        policy.rules()
+    for task in {kind_of(task.system).name: task for task in tasks}.values():
+        if isinstance(task.system, System):  # which may be large, or closed
+            simulate(System(Pool(1), load=0.5), "pull", jobs=100)
+        else:
+            simulate(task.system, task.policy, jobs=100)
+    named = {(kind_of(task.system).name, task.policy): task for task in tasks}
+    for task in named.values():
+        make(task.policy, task.system).rules()
 
 
 def _collect(
@@ -380,10 +367,10 @@ def run_benchmark(
     Parameters
     ----------
     systems : iterable
-        Each a `System`, its dict, a scenario's name or the path of a TOML file.
+        Each a system of any kind, its dict, a scenario's name or the path of a TOML file.
     policies : list of str, optional
         Names. Default: `DEFAULT_POLICIES` that fit the system, and `MIGRATING_POLICIES` where jobs
-        migrate.
+        migrate; of car sharing and flow networks those of their own.
     seeds : iterable of int
         All policies share each seed's random numbers.
     settings : Settings, optional

@@ -1,4 +1,4 @@
-"""The command `lbgym list | simulate | bench | report`: reads arguments and prints.
+"""The command `lbgym list | simulate | bench | fleet | report`: reads arguments and prints.
 
 A user's mistake ends with status 2 and one line on stderr; Ctrl-C with 130. Everything heavy is
 imported when a command needs it, so that help comes at once.
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from lbgym.tables import Table
 
 FOLDER = "lbgym-results"
-MOST_SEEDS = 10_000
+DISPATCH = "dispatching systems"
+MOST_LISTED = 10_000
 SYSTEM_HELP = "a scenario's name (lbgym list systems), a path.toml, or a system as JSON text"
 Report = Callable[[int, int], None]
 
@@ -51,20 +52,27 @@ def whole(least: int) -> Callable[[str], int]:
     return read
 
 
-def seeds(text: str) -> list[int]:
-    """Seeds: "5", "0-3", "0,2,7-9"."""
-    try:
-        found: list[int] = []
-        for part in text.split(","):
-            first, dash, last = part.strip().partition("-")
-            found += range(int(first), int(last if dash else first) + 1)[: MOST_SEEDS + 1]
-    except ValueError:
-        found = []
-    if not 1 <= len(found) <= MOST_SEEDS:
-        raise argparse.ArgumentTypeError(
-            f"must be such as 0-3, 5 or 0,2,7 (at most {MOST_SEEDS} seeds), got {text!r}"
-        )
-    return list(dict.fromkeys(found))
+def several(what: str) -> Callable[[str], list[int]]:
+    """Whole numbers: "5", "0-3", "0,2,7-9"."""
+
+    def read(text: str) -> list[int]:
+        try:
+            found: list[int] = []
+            for part in text.split(","):
+                first, dash, last = part.strip().partition("-")
+                found += range(int(first), int(last if dash else first) + 1)[: MOST_LISTED + 1]
+        except ValueError:
+            found = []
+        if not 1 <= len(found) <= MOST_LISTED:
+            raise argparse.ArgumentTypeError(
+                f"must be such as 0-3, 5 or 0,2,7 (at most {MOST_LISTED} {what}), got {text!r}"
+            )
+        return list(dict.fromkeys(found))
+
+    return read
+
+
+seeds, cars = several("seeds"), several("fleets")
 
 
 def start(text: str) -> Any:
@@ -90,7 +98,11 @@ def read_system(text: str, load: float | None = None) -> Any:
         except json.JSONDecodeError as error:
             raise ValueError(f"system: not valid JSON: {error}") from None
     system = as_system(thing)
-    return system if load is None else system.with_load(load)
+    if load is None:
+        return system
+    if not hasattr(system, "with_load"):
+        raise ValueError(f"--load: {system.describe()} has no load of its own; give its rates")
+    return system.with_load(load)
 
 
 def _parser() -> Parser:
@@ -102,7 +114,13 @@ def _parser() -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"lbgym {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for add in (_list_arguments, _simulate_arguments, _bench_arguments, _report_arguments):
+    for add in (
+        _list_arguments,
+        _simulate_arguments,
+        _bench_arguments,
+        _fleet_arguments,
+        _report_arguments,
+    ):
         add(commands)
     return parser
 
@@ -178,13 +196,16 @@ def _simulate_arguments(commands: Any) -> None:
         "one policy on one system",
         """
         Simulates a policy on a system and prints estimates with 95 % intervals: cost, response
-        time, waiting and blocking probability, messages, ...
+        time, waiting and blocking probability, messages, ...; of car sharing the users accepted
+        and the stations without a car or space; of a flow network the flows of each class.
         """,
         """
         lbgym simulate flagship pull
         lbgym simulate flagship "pull(fallback=wrr, choice=fastest)" --jobs 1e7 --seed 1
         lbgym simulate flagship "jsq(2)" --load 0.95 --precision 0.01
         lbgym simulate my-system.toml sed --replications 8 --threads 2 --json
+        lbgym simulate cars least-per-demand
+        lbgym simulate flow-rate "fixed-rate(0.5)"
         lbgym simulate '{"pools": [{"servers": 2}], "load": 0.5}' jsq
         """,
     )
@@ -211,7 +232,7 @@ def _simulate_arguments(commands: Any) -> None:
         type=start,
         default="empty",
         metavar="WHERE",
-        help="empty (default), warm, or queue lengths such as 1,0,2",
+        help="empty (default), warm, or queue lengths (parked cars, flows by class) such as 1,0,2",
     )
     parser.set_defaults(run=_simulate)
 
@@ -229,7 +250,8 @@ def _bench_arguments(commands: Any) -> None:
 
         Every finished row is kept at once in rows.jsonl there: after Ctrl-C or a crash the same
         command goes on where it was. Without --systems and --policies: classical policies on the
-        flagship. On a system whose jobs migrate the default list has local-search too.
+        flagship. On a system whose jobs migrate the default list has local-search too; car
+        sharing and flow networks have policies of their own.
 
         Folder: ./{FOLDER}.
         """,
@@ -237,6 +259,7 @@ def _bench_arguments(commands: Any) -> None:
         lbgym bench
         lbgym bench --systems flagship flagship-migrating --jobs 200000 --seeds 0-1
         lbgym bench --systems thousand --policies pull "jsq(2)" sed --against pull
+        lbgym bench --systems cars flow-rate
         lbgym bench --policies pull model:runs/ppo --replications 16 --jobs 100000 --out ppo
         """,
     )
@@ -269,6 +292,51 @@ def _bench_arguments(commands: Any) -> None:
     )
     _output_arguments(parser)
     parser.set_defaults(run=_bench)
+
+
+def _fleet_arguments(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "fleet",
+        "how many cars a car-sharing system should have",
+        """
+        Finds the number of cars for which most users are accepted, or fewest stations have no car
+        or no space, and prints the curve: exactly if the system is small, by the mean field if it
+        has many stations alike, else by simulation. The system's own number of cars plays no part.
+        """,
+        """
+        lbgym fleet cars
+        lbgym fleet cars least-per-demand --metric problematic
+        lbgym fleet cars-equal two-choice --method simulation --jobs 1e6 --json
+        """,
+    )
+    parser.add_argument("system", metavar="SYSTEM", help=SYSTEM_HELP)
+    parser.add_argument(
+        "policy", metavar="POLICY", nargs="?", default="requested", help="default: requested"
+    )
+    parser.add_argument(
+        "--metric",
+        choices=("accepted", "problematic"),
+        default="accepted",
+        help="users accepted (default), or problematic stations",
+    )
+    parser.add_argument(
+        "--method",
+        choices=("exact", "mean-field", "simulation"),
+        help="default: what the size allows",
+    )
+    parser.add_argument(
+        "--cars", type=cars, metavar="M", help="fleets to try: 5-9, 6,8 (default: a search)"
+    )
+    parser.add_argument(
+        "--jobs",
+        type=whole(100),
+        default=200_000,
+        metavar="N",
+        help="users of each simulation (default 200000)",
+    )
+    parser.add_argument("--seed", type=whole(0), default=0, metavar="S", help="default 0")
+    parser.set_defaults(run=_fleet)
 
 
 def _report_arguments(commands: Any) -> None:
@@ -332,16 +400,18 @@ def _systems() -> list[dict[str, Any]]:
 
 
 def _policies() -> list[dict[str, Any]]:
-    from lbgym.policies import families
+    from lbgym.kinds import KINDS
 
     return [
         {
             "name": row.name,
+            "for": kind.words,
             "usage": row.usage,
             "information": row.information,
             "help": " ".join(row.help.split("\n\n")[0].split()),
         }
-        for row in families()
+        for kind in KINDS.values()
+        for row in kind.part("rules").families()
     ]
 
 
@@ -362,6 +432,8 @@ def _entries(rows: Sequence[dict[str, Any]]) -> str:
         said = [row[key] for key in ("is", "help") if row.get(key)]
         if "information" in row:
             said.append(f"knows: {row['information']}")
+        if row.get("for", DISPATCH) != DISPATCH:
+            said.append(f"for: {row['for']}")
         for text in said:
             lines += textwrap.wrap(text, 96, initial_indent="      ", subsequent_indent="      ")
     return "\n".join(lines)
@@ -390,6 +462,26 @@ def _simulate(options: argparse.Namespace) -> None:
             progress=progress,
         )
     print(json.dumps(result.to_dict(), indent=1) if options.json else result_text(result))
+
+
+# --- fleet ----------------------------------------------------------------------------------------
+def _fleet(options: argparse.Namespace) -> None:
+    from lbgym.report import fleet_text
+    from lbgym.theory import fleet
+
+    system = read_system(options.system)
+    with progress_bar("fleet", " fleets") as progress:
+        found = fleet(
+            system,
+            options.policy,
+            options.metric,
+            options.cars,
+            options.method,
+            jobs=options.jobs,
+            seed=options.seed,
+            progress=progress,
+        )
+    print(json.dumps(found.to_dict(), indent=1) if options.json else fleet_text(found))
 
 
 # --- bench and report -----------------------------------------------------------------------------
@@ -471,13 +563,13 @@ def _show(found: Sequence[Table], folder: str, options: argparse.Namespace) -> N
 
 # --- running --------------------------------------------------------------------------------------
 @contextlib.contextmanager
-def progress_bar(what: str) -> Iterator[Report]:
-    """A bar of jobs on stderr; nothing of it is seen unless the work lasts over a second."""
+def progress_bar(what: str, unit: str = " jobs") -> Iterator[Report]:
+    """A bar on stderr; nothing of it is seen unless the work lasts over a second."""
     from tqdm import tqdm
 
     bar = tqdm(
         desc=what,
-        unit=" jobs",
+        unit=unit,
         unit_scale=True,
         delay=1.0,
         mininterval=0.2 if sys.stderr.isatty() else 10.0,

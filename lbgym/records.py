@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import IO, Any
@@ -21,7 +21,9 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lbgym import stats
+from lbgym.kinds import kind_of
+from lbgym.measures import Totals
+from lbgym.system import as_system
 
 FILE = "rows.jsonl"
 
@@ -44,7 +46,8 @@ class Row:
 
     key : hash of everything that decides the numbers
     version : of the package and its sources; model : hash of a trained model's files
-    batches : totals by name; each of shape (batches,), replications one after another
+    batches : totals by name; each of shape (batches,) or (batches, classes), replications one after
+        another
     packed : histograms of the response time, compressed; unpacked by `histograms`
     complete : False if the run ended early (more than `max_jobs` in the system)
     """
@@ -72,15 +75,15 @@ class Row:
 
     def batch_costs(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Total cost and number of arrivals of each batch."""
-        holding = "units" not in self.system["pools"][0]
-        total = stats.total_cost(self.batches, self.loss_charge, self.settings.move_cost, holding)
-        return total, self.batches["arrivals"]
+        totals = totals_of([self])
+        costs: NDArray[np.float64] = kind_of(totals.system).part("measures").costs(totals)
+        return costs, self.batches["arrivals"]
 
     def to_line(self) -> str:
         """One line of JSON, without the newline."""
         data = {f.name: getattr(self, f.name) for f in fields(self)}
         data["settings"] = vars(self.settings)
-        data["batches"] = {k: [_short(x) for x in v.tolist()] for k, v in self.batches.items()}
+        data["batches"] = {k: _short(v.tolist()) for k, v in self.batches.items()}
         return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
 
     @classmethod
@@ -92,7 +95,22 @@ class Row:
         return cls(**data)
 
 
-def _short(x: float) -> float | int:
+def totals_of(rows: Sequence[Row]) -> Totals:
+    """The totals of rows of one system and setting, one after another."""
+    first = rows[0]
+    return Totals(
+        system=as_system(first.system),
+        batches={k: np.concatenate([row.batches[k] for row in rows]) for k in first.batches},
+        loss_charge=first.loss_charge,
+        move_cost=first.settings.move_cost,
+        histograms=np.concatenate([row.histograms for row in rows]),
+    )
+
+
+def _short(x: Any) -> Any:
+    """Whole numbers without their point, lists all the way down."""
+    if isinstance(x, list):
+        return [_short(item) for item in x]
     return int(x) if x.is_integer() else x
 
 

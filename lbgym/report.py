@@ -11,30 +11,20 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lbgym.kinds import kind_of
+from lbgym.measures import Measures
 from lbgym.stats import Estimate, as_plain
+from lbgym.system import System
 from lbgym.tables import Line, Table, excludes_zero
 
 if TYPE_CHECKING:
     from lbgym.simulate import Result
+    from lbgym.theory import Fleet
 
-# Columns of the text table: heading, estimate. Those that are 0 in every line are left out.
-COLUMNS = {
-    "cost": "cost",
-    "mean": "response_time",
-    "p50": "p50",
-    "p99": "p99",
-    "waiting": "waiting_probability",
-    "blocking": "blocking_probability",
-    "messages": "messages_per_job",
-    "migrations": "migrations_per_job",
-}
-ALWAYS = ("cost", "mean", "messages")
 STABLE = {True: "yes", False: "NO", None: "?"}
 
 LEGEND = (
-    "± 95 % half-width; * differs from {against} at 95 %, paired on common random numbers.\n"
-    "cost: response time of accepted jobs{charges}, per arrival; mean,\n"
-    "p50, p99: response time; waiting, blocking: probabilities; messages, migrations: per arrival."
+    "± 95 % half-width; * differs from {against} at 95 %, paired on common random numbers.\n{words}"
 )
 
 
@@ -75,8 +65,8 @@ def grouped(lines: Iterable[Line]) -> dict[str, list[Line]]:
         groups.setdefault(line.information, []).append(line)
 
     def price(group: list[Line]) -> tuple[float, float]:
-        messages = min(_last_if_nan(line.estimates["messages_per_job"]) for line in group)
-        return messages, -_last_if_nan(group[0].estimates["cost"])
+        messages = (line.estimates.get("messages_per_job", 0.0) for line in group)
+        return min(map(_last_if_nan, messages)), -_last_if_nan(group[0].estimates["cost"])
 
     return dict(sorted(groups.items(), key=lambda item: price(item[1])))
 
@@ -85,32 +75,40 @@ def _last_if_nan(x: float) -> float:
     return math.inf if math.isnan(x) else float(x)
 
 
+def _measures(table: Table) -> Measures:
+    found: Measures = kind_of(table.system).part("measures")
+    return found
+
+
 def _shown_columns(table: Table) -> dict[str, str]:
+    """Heading and estimate of the columns after the cost; what is 0 in every line is left out."""
+    measures = _measures(table)
     return {
         heading: name
-        for heading, name in COLUMNS.items()
-        if heading in ALWAYS or any(line.estimates[name].high != 0 for line in table.lines)
+        for heading, name in measures.columns(table.system).items()
+        if heading in measures.always or any(line.estimates[name].high != 0 for line in table.lines)
     }
 
 
 def table_text(table: Table) -> str:
     """The table of one system, lines grouped by information."""
-    columns = _shown_columns(table)
-    rest = [heading for heading in columns if heading != "cost"]
-    cells: list[list[str]] = [["", "cost", f"- {_clipped(table.against)}  ", *rest, "stable"]]
+    columns, can_grow = _shown_columns(table), _measures(table).stable is not None
+    head = ["", "cost", f"- {_clipped(table.against)}  ", *columns]
+    cells: list[list[str]] = [head + ["stable"] * can_grow]
     titles = {}
     for information, lines in grouped(table.lines).items():
         titles[len(cells)] = information
-        cells += [
-            [
-                f"  {line.policy}",
-                show(line.estimates["cost"]),
-                "  " if line.policy == table.against else show_difference(line.difference),
-                *(show(line.estimates[columns[heading]]) for heading in rest),
-                STABLE[line.stable],
-            ]
-            for line in lines
-        ]
+        for line in lines:
+            own = line.policy == table.against
+            cells.append(
+                [
+                    f"  {line.policy}",
+                    show(line.estimates["cost"]),
+                    "  " if own else show_difference(line.difference),
+                    *(show(line.estimates[name]) for name in columns.values()),
+                ]
+                + [STABLE[line.stable]] * can_grow
+            )
     body = []
     for k, text in enumerate(_aligned(cells)):
         if k in titles:
@@ -131,16 +129,20 @@ def _runs(table: Table) -> str:
     of_each = " of each" if s.replications else ""
     warmup = s.jobs // 10 if s.warmup is None else s.warmup
     return (
-        f"{s.jobs:,} jobs{each} a seed, the first {warmup:,}{of_each} discarded; seeds "
-        f"{', '.join(map(str, seeds))}"
+        f"{s.jobs:,} {_measures(table).arrivals}{each} a seed, the first {warmup:,}{of_each} "
+        f"discarded; seeds {', '.join(map(str, seeds))}"
     )
 
 
 def _legend(table: Table) -> str:
     move_cost = table.settings.move_cost
-    charges = f" + {table.loss_charge:g} a lost job" if table.loss_charge else ""
-    charges += f" + {move_cost:g} a migration" if move_cost else ""
-    return LEGEND.format(against=table.against, charges=charges)
+    if isinstance(table.system, System):
+        charges = f" + {table.loss_charge:g} a lost job" if table.loss_charge else ""
+        charges += f" + {move_cost:g} a migration" if move_cost else ""
+    else:
+        charges = f" x {table.loss_charge:g}" if table.loss_charge != 1 else ""
+    words = _measures(table).words.format(charges=charges)
+    return LEGEND.format(against=table.against, words=words)
 
 
 def _aligned(cells: Sequence[Sequence[str]]) -> list[str]:
@@ -160,28 +162,69 @@ def _column(column: Sequence[str], left: bool) -> list[str]:
     return [f"{text:<{width}}" if left else f"{text:>{width}}" for text in column]
 
 
-def result_text(result: Result) -> str:
+def result_text(result: Any) -> str:
     """One simulation's result, readable."""
     lines = [f"{result.policy} on {result.system.describe()}", f"knows: {result.information}", ""]
-    named: dict[str, str] = {
-        name: show(value) for name, value in vars(result).items() if isinstance(value, Estimate)
+    named = _shown_estimates(result)
+    if isinstance(result.system, System):
+        named |= _shown_of_servers(result)
+    measures = kind_of(result.system).part("measures")
+    if measures.stable is not None:
+        named["stable"] = {True: "yes", False: "no", None: "undecided"}[result.stable]
+    width = max(map(len, named))
+    lines += [f"  {name.replace('_', ' '):{width}}  {text}" for name, text in named.items()]
+    many = f" in {result.replications} replications" if result.replications > 1 else ""
+    charge = f"loss charge {result.loss_charge:g}; " if result.system.default_loss_charge else ""
+    lines += [
+        "",
+        f"± 95 % half-width; {charge}{result.jobs:,} {measures.arrivals}{many}, the first "
+        f"{result.warmup:,} of each discarded; seed {result.seed}; {result.seconds:.2f} s",
+    ]
+    return "\n".join(lines)
+
+
+def _shown_estimates(result: Any) -> dict[str, str]:
+    """Every estimate of a result; of several classes one after another."""
+    named: dict[str, str] = {}
+    for name, value in vars(result).items():
+        if isinstance(value, Estimate):
+            named[name] = show(value)
+        elif isinstance(value, tuple) and value and isinstance(value[0], Estimate):
+            named[name] = ", ".join(map(show, value))
+    return named
+
+
+def _shown_of_servers(result: Result) -> dict[str, str]:
+    """What jobs at servers have besides."""
+    named = {
+        f"response_time p{100 * p:g}": show(result.response_time_quantile(p))
+        for p in (0.5, 0.9, 0.99)
     }
-    for p in (0.5, 0.9, 0.99):
-        named[f"response_time p{100 * p:g}"] = show(result.response_time_quantile(p))
     named["utilization"] = f"{result.utilization:.4f}"
     if len(result.utilization_per_pool) > 1:
         named["utilization by pool"] = ", ".join(f"{u:.4f}" for u in result.utilization_per_pool)
         named["jobs by pool"] = ", ".join(f"{n:.4g}" for n in result.jobs_per_pool)
-    named["stable"] = {True: "yes", False: "no", None: "undecided"}[result.stable]
-    width = max(map(len, named))
-    lines += [f"  {name.replace('_', ' '):{width}}  {text}" for name, text in named.items()]
-    many = f" in {result.replications} replications" if result.replications > 1 else ""
-    lines += [
-        "",
-        f"± 95 % half-width; loss charge {result.loss_charge:g}; {result.jobs:,} jobs{many}, the "
-        f"first {result.warmup:,} of each discarded; seed {result.seed}; {result.seconds:.2f} s",
-    ]
-    return "\n".join(lines)
+    return named
+
+
+def fleet_text(found: Fleet) -> str:
+    """The curve of a fleet sweep, the best number of cars marked."""
+    cells = [["cars", "a station", found.metric, ""]]
+    for cars, value in found.curve.items():
+        shown = show(value) if isinstance(value, Estimate) else f"{value:.6f}"
+        mark = "<- best" if cars == found.cars else ""
+        cells.append([f"{cars:,}", f"{cars / found.system.stations:.4g}", shown, mark])
+    share = "users" if found.metric == "accepted" else "stations"
+    return "\n".join(
+        [
+            f"{found.policy} on {found.system.describe()}",
+            f"{found.metric}: share of the {share}, by {found.method}",
+            "",
+            *_aligned(cells),
+            "",
+            f"best: {found.cars:,} cars, {found.cars_per_station:.4g} a station",
+        ]
+    )
 
 
 # --- data -----------------------------------------------------------------------------------------
@@ -221,7 +264,8 @@ def to_csv(tables: Iterable[Table]) -> str:
     """The tables as one CSV text, a line for each system and policy."""
     records = [record for table in to_data(tables) for record in _flat_records(table)]
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(records[0]) if records else [], lineterminator="\n")
+    columns = list(dict.fromkeys(name for record in records for name in record))
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(records)
     return text.getvalue()
@@ -281,7 +325,8 @@ def need_matplotlib() -> None:
 
 
 def draw(tables: Sequence[Table], path: str | os.PathLike[str]) -> Path:
-    """The price of information: cost against messages per job, a panel for each system.
+    """The price of information: cost against messages per job, a panel for each system; the cost
+    of each policy where nothing is sent (car sharing, flow networks).
 
     The file's ending decides its kind (png, pdf, svg).
     """
@@ -315,11 +360,42 @@ def _styles(tables: Iterable[Table]) -> dict[str, dict[str, str]]:
     }
 
 
+def _has_messages(table: Table) -> bool:
+    return all("messages_per_job" in line.estimates for line in table.lines)
+
+
+def _draw_bars(axes: Any, table: Table, styles: dict[str, dict[str, str]]) -> None:
+    """The cost of every policy, one below another, where information has no price in messages."""
+    names: list[str] = []
+    for information, lines in grouped(table.lines).items():
+        shown = [line for line in lines if math.isfinite(line.estimates["cost"])]
+        costs = [line.estimates["cost"] for line in shown]
+        axes.errorbar(
+            costs,
+            range(len(names), len(names) + len(shown)),
+            xerr=[_reach(x) for x in costs],
+            markersize=6,
+            capsize=3,
+            label=information,
+            **styles[information],
+        )
+        names += [line.policy for line in shown]
+    axes.set_yticks(range(len(names)), names, fontsize=8)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_title(table.title, fontsize=10)
+    axes.set_xlabel("cost per arrival (95 % interval)")
+    axes.grid(alpha=0.25)
+    axes.legend(title="what the policy knows", fontsize=8, title_fontsize=8)
+
+
 def _draw_panel(
     axes: Any, table: Table, styles: dict[str, dict[str, str]]
 ) -> list[tuple[str, float, float]]:
     """Markers and error bars; returns the labels still to be placed."""
     labels: list[tuple[str, float, float]] = []
+    if not _has_messages(table):
+        _draw_bars(axes, table, styles)
+        return labels
     for information, lines in grouped(table.lines).items():
         shown = [line for line in lines if math.isfinite(line.estimates["cost"])]
         costs = [line.estimates["cost"] for line in shown]

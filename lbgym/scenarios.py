@@ -6,7 +6,9 @@
 """
 
 from dataclasses import dataclass
+from typing import Any
 
+from lbgym.models import CarSharing, Flow, FlowNetwork
 from lbgym.suggest import unknown
 from lbgym.system import JobClass, Pool, System
 
@@ -18,14 +20,18 @@ LUO = "Y. Luo, M. Zubeldia, Stability and heavy-traffic delay optimality of gene
 MUKHOPADHYAY = "A. Mukhopadhyay, A. Karthik, R. Mazumdar, F. Guillemin, Mean field and propagation of chaos in multi-class heterogeneous loss models, Performance Evaluation 91, 2015"  # noqa: E501
 BERENBRINK = "P. Berenbrink, P. Kling, C. Liaw, A. Mehrabian, Tight load balancing via randomized local search, 2017"  # noqa: E501
 DESTER = "P. Dester, C. Fricker, H. Mohamed, Stationary distribution analysis of a queueing model with local choice, 2018"  # noqa: E501
+FRICKER = "C. Fricker, H. Mohamed, C. Bourdais, A stochastic model for car-sharing systems"
+FEUILLET = "M. Feuillet, On the flow-level stability of data networks without congestion control: the case of linear networks and upstream trees, 2012"  # noqa: E501
 CLASSIC = "classical"
+
+AnySystem = System | CarSharing | FlowNetwork
 
 
 @dataclass(frozen=True)
 class Scenario:
     """A system with a name, what it is good for, and where it comes from."""
 
-    system: System
+    system: AnySystem
     description: str
     source: str
 
@@ -150,6 +156,34 @@ _ALL = (
         "another; 4.958 units of time on average if each moves when it gains.",
         f"{GANESH}; {BERENBRINK}",
     ),
+    Scenario(
+        CarSharing(
+            4, capacity=3, cars=6, arrival_rate=(2, 1, 0.7, 0.3), trip_rate=0.8, name="cars"
+        ),
+        "Four stations of unequal demand: 34.6 % of the users are accepted where they want to go, "
+        "61.3 % if the best station is always found.",
+        FRICKER,
+    ),
+    Scenario(
+        CarSharing(4, capacity=3, cars=7, trip_rate=0.8, name="cars-equal"),
+        "Four stations alike: 49.7 % of the users are accepted where they want to go, 67.6 % at "
+        "best.",
+        FRICKER,
+    ),
+    Scenario(
+        FlowNetwork.linear([0.3, 0.3, 0.3], access_rates=(0.25, 0.5, 1, 2), name="flow-rate"),
+        "Two links; the flows that cross both have their access rate chosen. The best fixed rate "
+        "leaves 3.088 flows on average, the best policy 2.680.",
+        FEUILLET,
+    ),
+    Scenario(
+        FlowNetwork(
+            (Flow(routes=((0, 2), (1, 2)), arrival_rate=1.0),), (1.0, 1.0, 1.5), name="flow-routes"
+        ),
+        "Flows choose one of two links that lead into a third; joining the less loaded one is the "
+        "best there is, 2.3562 flows on average.",
+        FEUILLET,
+    ),
 )
 
 SCENARIOS: dict[str, Scenario] = {scenario.name: scenario for scenario in _ALL}
@@ -160,7 +194,7 @@ def names() -> tuple[str, ...]:
     return tuple(SCENARIOS)
 
 
-def get(name: str) -> System:
+def get(name: str) -> Any:
     """The system of that name; ValueError with the nearest name if there is none."""
     return _find(name).system
 

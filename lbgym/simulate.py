@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from lbgym import stats
 from lbgym.engine import Overload, State, layout
 from lbgym.engine.run import run_to_balance, run_until
-from lbgym.models import as_model
 from lbgym.policies import Policy, make
 from lbgym.stats import Estimate
 from lbgym.system import System, as_system
@@ -320,7 +319,7 @@ def simulate(
     ValueError
         For any argument out of range.
     """
-    system = as_model(system) or as_system(system)
+    system = as_system(system)
     _check(jobs, warmup, seed, replications, precision, threads, max_jobs)
     charge = system.default_loss_charge if loss_charge is None else loss_charge
     _finite("loss_charge", charge)

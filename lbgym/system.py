@@ -14,7 +14,7 @@ from dataclasses import MISSING, dataclass
 from numbers import Real
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -213,6 +213,8 @@ class System:
 
     Any wrong value raises ValueError: field, what is allowed, what came.
     """
+
+    KIND: ClassVar[str] = "dispatch"
 
     pools: tuple[Pool, ...]
     routers: int | tuple[float, ...]
@@ -442,7 +444,7 @@ class System:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data that JSON can hold: "kind" and every field that is not at its default."""
-        data: dict[str, Any] = {"kind": "dispatch"}
+        data: dict[str, Any] = {"kind": self.KIND}
         if self.name:
             data["name"] = self.name
         data["pools"] = [_non_defaults(p) for p in self.pools]
@@ -470,9 +472,9 @@ class System:
         if not isinstance(data, Mapping):
             raise ValueError(f"system: must be a dict, got {reprlib.repr(data)}")
         fields = dict(data)
-        kind = fields.pop("kind", "dispatch")
-        if kind != "dispatch":
-            raise ValueError(f"kind: must be 'dispatch', got {reprlib.repr(kind)}")
+        kind = fields.pop("kind", cls.KIND)
+        if kind != cls.KIND:
+            raise ValueError(f"kind: must be {cls.KIND!r}, got {reprlib.repr(kind)}")
         for field in fields:
             if field not in _FIELDS:
                 raise ValueError(unknown("field", field, ("kind", *_FIELDS)))
@@ -523,23 +525,17 @@ class System:
 _FIELDS = tuple(p for p in inspect.signature(System).parameters if not p.startswith("_"))
 
 
-def as_system(thing: object) -> System:
-    """The system meant by a `System`, its dict, a scenario's name or the path of a TOML file (a
-    Path, or a text that ends in .toml). Whatever takes a system takes all four."""
-    from lbgym import scenarios  # scenarios are made of systems
+@overload
+def as_system(thing: "System") -> "System": ...
+@overload
+def as_system(thing: object) -> Any: ...
+def as_system(thing: object) -> Any:
+    """The system meant by a `System`, `CarSharing` or `FlowNetwork`, its dict, a scenario's name or
+    the path of a TOML file (a Path, or a text that ends in .toml). Whatever takes a system takes
+    all of these; of a dict or a file "kind" says which sort of system it is."""
+    from lbgym.kinds import read  # which knows all the kinds there are
 
-    if isinstance(thing, System):
-        return thing
-    if isinstance(thing, Mapping):
-        return System.from_dict(thing)
-    if isinstance(thing, PathLike):
-        return System.from_toml(thing)
-    if isinstance(thing, str):
-        return System.from_toml(thing) if thing.lower().endswith(".toml") else scenarios.get(thing)
-    raise ValueError(
-        "system: must be a System, its dict, a scenario's name or the path of a .toml file, "
-        f"got {reprlib.repr(thing)}"
-    )
+    return read(thing)
 
 
 # --- Reading the constructor's arguments. --------------------------------------------------------

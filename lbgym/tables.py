@@ -10,10 +10,12 @@ import numpy as np
 
 from lbgym import stats
 from lbgym.benchmark import canonical
-from lbgym.records import Row, Settings
+from lbgym.kinds import kind_of
+from lbgym.measures import flat
+from lbgym.records import Row, Settings, totals_of
 from lbgym.stats import Estimate
 from lbgym.suggest import unknown
-from lbgym.system import System
+from lbgym.system import as_system
 
 __all__ = ["Line", "Table", "excludes_zero", "tables"]
 
@@ -22,7 +24,8 @@ __all__ = ["Line", "Table", "excludes_zero", "tables"]
 class Line:
     """One policy on one system, all seeds pooled.
 
-    estimates : by name: `cost`, `response_time`, `p50`, `p99`, `waiting_probability`, ...
+    estimates : by name, as in the result of `simulate`; of class k as "name_k"; jobs at servers
+        have `p50` and `p99` too
     difference : its cost minus that of the table's `against`, paired by batch; None for that policy
         itself and where batches do not correspond
     """
@@ -41,7 +44,7 @@ class Line:
 class Table:
     """All policies of one system under one setting."""
 
-    system: System
+    system: Any
     settings: Settings
     loss_charge: float
     version: str
@@ -52,7 +55,7 @@ class Table:
     def title(self) -> str:
         """The system's name and description."""
         name = f"{self.system.name}: " if self.system.name else ""
-        return name + self.system.describe()
+        return f"{name}{self.system.describe()}"
 
 
 def tables(rows: Iterable[Row], against: str | None = None) -> list[Table]:
@@ -79,8 +82,8 @@ def _table(rows: Sequence[Row], against: str | None) -> Table:
     for row in (row for row in rows if row.model == newest[row.policy]):
         by_policy.setdefault(row.policy, {})[row.seed] = row
     base = against if against in by_policy else next(iter(by_policy))
-    system = System.from_dict(rows[0].system)
-    lines = (_line(name, of_seed, system, by_policy[base]) for name, of_seed in by_policy.items())
+    system = as_system(rows[0].system)
+    lines = (_line(name, of_seed, by_policy[base]) for name, of_seed in by_policy.items())
     return Table(
         system=system,
         settings=rows[0].settings,
@@ -91,29 +94,17 @@ def _table(rows: Sequence[Row], against: str | None) -> Table:
     )
 
 
-def _pooled(rows: Sequence[Row]) -> dict[str, Any]:
-    """Totals by batch, one seed after another."""
-    return {k: np.concatenate([row.batches[k] for row in rows]) for k in rows[0].batches}
-
-
-def _line(policy: str, of_seed: dict[int, Row], system: System, base: dict[int, Row]) -> Line:
+def _line(policy: str, of_seed: dict[int, Row], base: dict[int, Row]) -> Line:
     rows = [of_seed[seed] for seed in sorted(of_seed)]
-    first = rows[0]
-    totals = _pooled(rows)
-    charges = first.loss_charge, first.settings.move_cost
-    estimates = stats.per_job(totals, *charges, not system.has_units)
-    if all(system.limit_of(pool) is None for pool in system.pools):
-        estimates["blocking_probability"] = Estimate(0.0, 0.0, 0.0)
-    histograms = np.concatenate([row.histograms for row in rows])
-    estimates["p50"] = stats.quantile(histograms, 0.5)
-    estimates["p99"] = stats.quantile(histograms, 0.99)
+    first, totals = rows[0], totals_of(rows)
+    measures = kind_of(totals.system).part("measures")
     runs = len(rows) * (first.settings.replications or 1)
-    is_stable = stats.stable(totals["present"], totals["clock"], system.arrival_rate, runs)
+    is_stable = measures.stable(totals, runs) if measures.stable else True
     return Line(
         policy=policy,
         information=first.information,
         seeds=tuple(sorted(of_seed)),
-        estimates=estimates,
+        estimates=flat(measures.estimates(totals)),
         difference=None if of_seed is base else _difference(of_seed, base),
         stable=is_stable if all(row.complete for row in rows) else False,
         jobs=sum(row.jobs for row in rows),

@@ -14,9 +14,11 @@ import pytest
 
 from lbgym import CarSharing, compare, simulate
 from lbgym.engine.layout import DECIDE, DONE, INVALID
-from lbgym.models import as_model, car_engine
+from lbgym.models import car_engine
 from lbgym.models.car_engine import CarState, even_start, make
+from lbgym.system import as_system
 from lbgym.theory import car_sharing as theory
+from lbgym.theory import fleet
 
 # other.json, carsharing.exact_small: no_car, no_space, both, problematic, cars_on_road, accepted
 NAMES = ("no_car", "no_space", "both", "problematic", "cars_on_road", "accepted")
@@ -210,7 +212,7 @@ def test_the_best_fleet_of_the_limit(system, values):
     capacity = system.capacities[0]
     assert found.cars_per_station == pytest.approx(capacity / 2 + found.cars_on_road / 2)
     for park in (0.98, 1.02):  # the goals are best there
-        other = theory._limit_at(park, system.arrival_rate / system.trip_rate, int(capacity))
+        other = theory._limit_at(system, park)
         assert other.accepted < found.accepted
         assert other.problematic > found.problematic
 
@@ -253,17 +255,41 @@ def test_optimum(system, baseline, accepted, within):
 def test_no_rule_beats_the_optimum_where_stations_differ():
     system = dataclasses.replace(VARIED, trip_rate=0.8)
     best = theory.optimal(system).accepted
-    assert all(theory.exact(system, p).accepted < best for p in car_engine.BUILDERS)
+    assert all(theory.exact(system, p).accepted < best for p in car_engine.FAMILIES)
 
 
 def test_best_fleet_of_a_small_system():
     system = CarSharing(3, 3, 1, 1.0, 0.8)
-    best, tried = theory.best_fleet(system)
-    assert len(tried) == 9
-    assert best.accepted == max(tried.values())
-    assert tried[5] == pytest.approx(0.505416392, abs=1e-6)
-    fewest, tried = theory.best_fleet(system, "two-choice", "problematic", fleets=[4, 5, 6])
-    assert fewest.problematic == min(tried.values())
+    found = fleet(system)
+    assert (found.method, list(found.curve)) == ("exact", list(range(1, 10)))
+    assert found.value == max(found.curve.values()) == found.curve[found.cars]
+    assert found.curve[5] == pytest.approx(0.505416392, abs=1e-6)
+    fewest = fleet(system, "two-choice", "problematic", cars=[4, 6, 5])
+    assert list(fewest.curve) == [4, 5, 6]
+    assert fewest.value == min(fewest.curve.values())
+    exact = theory.exact(system.with_cars(fewest.cars), "two-choice")
+    assert fewest.value == exact.problematic
+
+
+@pytest.mark.parametrize("metric", ["accepted", "problematic"])
+def test_best_fleet_of_many_stations(metric):
+    """other.json, mean_field_optimal_fleet_per_station: K = 10, mu = .2, s = 6.81611."""
+    found = fleet(CarSharing(1000, 10, 1, 1.0, 0.2), metric=metric)
+    assert (found.method, found.cars) == ("mean-field", 6816)
+    assert {6815, 6816, 6817} <= set(found.curve)
+    assert len(found.curve) < 200
+
+
+def test_best_fleet_by_simulation_is_that_of_the_exact_curve():
+    system = CarSharing(3, 3, 1, 1.0, 0.8)
+    found = fleet(system, method="simulation", jobs=20_000, seed=3)
+    exact = fleet(system)
+    for cars, estimate in found.curve.items():
+        assert abs(estimate - exact.curve[cars]) < 2.5 * estimate.half_width + 1e-9
+    assert abs(found.value - exact.value) < 0.01
+    assert math.isclose(found.to_dict()["curve"][str(found.cars)]["mean"], found.value)
+    big = CarSharing(30, 4, 1)
+    assert fleet(big, "least-parked", cars=[60], jobs=1000).method == "simulation"
 
 
 # --- simulation -----------------------------------------------------------------------------------
@@ -279,7 +305,7 @@ def test_simulation_agrees_with_the_exact_chain(k):
     same_numbers(result, theory.exact(system, policy))
 
 
-@pytest.mark.parametrize("policy", car_engine.BUILDERS)
+@pytest.mark.parametrize("policy", car_engine.FAMILIES)
 @pytest.mark.parametrize("self_trips", [True, False])
 def test_simulation_agrees_where_everything_differs(policy, self_trips):
     system = dataclasses.replace(VARIED, self_trips=self_trips)
@@ -453,7 +479,7 @@ def test_a_users_rule():
     def half(w):
         return 0.5
 
-    with pytest.raises(ValueError, match="rule half: must return an integer, returns float64"):
+    with pytest.raises(ValueError, match=r"rule half: must return an integer .*, returns float64"):
         simulate(ALIKE, half, jobs=1_000)
 
 
@@ -467,11 +493,11 @@ def test_starts():
 # --- data -----------------------------------------------------------------------------------------
 @pytest.mark.parametrize("system", [ALIKE, UNLIKE, VARIED, system_of((2, 4, 5, 1.0, 0.5, False))])
 def test_data_survives(system, tmp_path):
-    assert as_model(system) is system
-    assert as_model(json.loads(json.dumps(system.to_dict()))) == system
+    assert as_system(system) is system
+    assert as_system(json.loads(json.dumps(system.to_dict()))) == system
     path = tmp_path / "cars.toml"
     path.write_text(system.to_toml())
-    assert CarSharing.from_toml(path) == system == as_model(path)
+    assert CarSharing.from_toml(path) == system == as_system(path)
     assert eval(repr(system)) == system
     assert pickle.loads(pickle.dumps(system)) == system
     assert hash(system) == hash(CarSharing.from_dict(system.to_dict()))
@@ -539,5 +565,11 @@ def test_other_mistakes_get_one_sentence():
         theory.mean_field(CarSharing(2, 3, 6))
     with pytest.raises(ValueError, match="trip rates must not depend on where"):
         theory.optimal(VARIED)
-    with pytest.raises(ValueError, match="goal: must be accepted or problematic"):
-        theory.best_fleet(ALIKE, goal="cost")
+    with pytest.raises(ValueError, match="metric: must be one of accepted, problematic, got"):
+        fleet(ALIKE, metric="cost")
+    with pytest.raises(ValueError, match="cars: must be whole numbers from 1 to 12, got 13"):
+        fleet(ALIKE, cars=[3, 13])
+    with pytest.raises(ValueError, match="method: must be one of exact, mean-field, simulation"):
+        fleet(ALIKE, method="guess")
+    with pytest.raises(ValueError, match="fleet: only a car-sharing system has one, got 1 server"):
+        fleet("mm1")

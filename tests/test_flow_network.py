@@ -13,8 +13,9 @@ import pytest
 
 from lbgym import Flow, FlowNetwork, compare, simulate
 from lbgym.engine.layout import DECIDE, DONE, INVALID
-from lbgym.models import as_model, flow_engine
+from lbgym.models import flow_engine
 from lbgym.models.flow_engine import FlowState, make
+from lbgym.system import as_system
 from lbgym.theory import flow_network as theory
 
 LINEAR = FlowNetwork.linear([0.2, 0.25, 0.3])
@@ -487,11 +488,11 @@ def test_plain_python_does_the_same():
 # --- data -----------------------------------------------------------------------------------------
 @pytest.mark.parametrize("network", [LINEAR, UNEVEN, TUNED, MIXED])
 def test_data_survives(network, tmp_path):
-    assert as_model(network) is network
-    assert as_model(json.loads(json.dumps(network.to_dict()))) == network
+    assert as_system(network) is network
+    assert as_system(json.loads(json.dumps(network.to_dict()))) == network
     path = tmp_path / "flows.toml"
     path.write_text(network.to_toml())
-    assert FlowNetwork.from_toml(path) == network == as_model(str(path))
+    assert FlowNetwork.from_toml(path) == network == as_system(str(path))
     assert eval(repr(network)) == network
     assert pickle.loads(pickle.dumps(network)) == network
     assert hash(network) == hash(FlowNetwork.from_dict(network.to_dict()))
@@ -556,14 +557,14 @@ BAD = [
         lambda: theory.exact(FlowNetwork([Flow([0], 0.01)] * 30, [1])),
         "exact: 30 groups of flows with only 4 flows in all have 46,376 states",
     ),
-    (lambda: theory.exact(LINEAR, total=300), "exact: 3 groups of flows, 300 in all, have 4,590,"),
+    (lambda: theory.exact(LINEAR, cap=300), "exact: 3 groups of flows, 300 in all, have 4,590,"),
     (lambda: theory.optimal(LINEAR), "optimal: nothing to decide"),
     (
         lambda: theory.critical_load(dataclasses.replace(LINEAR, drop="fair")),
         "known for tail drop only",
     ),
-    (lambda: theory.critical_load(LINEAR, 3), "flow: must be a class from 0 to 2, got 3"),
-    (lambda: theory.critical_load(LINEAR, 1), "class 0 crosses the first link of class 1"),
+    (lambda: theory.critical_load(LINEAR, flow=3), "flow: must be a class from 0 to 2, got 3"),
+    (lambda: theory.critical_load(LINEAR, flow=1), "class 0 crosses the first link of class 1"),
     (
         lambda: theory.critical_load(FlowNetwork.tree([2, 2, None], [0.1, 0.9])),
         "the other classes are not stable while class 0 floods",

@@ -53,7 +53,7 @@ def test_every_scenario_has_its_name_a_purpose_and_a_source(name):
     assert scenario.name == name == scenario.system.name
     assert scenario.description.endswith(".")
     assert scenario.source
-    assert System.from_dict(scenario.system.to_dict()) == scenario.system
+    assert as_system(scenario.system.to_dict()) == scenario.system
     text = scenarios.describe(name)
     assert text.startswith(f"{name}: {scenario.system.describe()}\n")
     assert scenario.source in text

@@ -184,9 +184,10 @@ def record_reader(dtype: np.dtype[Any]) -> Any:
     return inner(namespace["reader"])
 
 
-def _accessor(name: str) -> Any:
-    dtype, item = RECORDS[name], RECORDS[name].itemsize
-    address, size = f"at_{name}", f"size_{name}"
+def accessor(name: str, dtype: np.dtype[Any]) -> Any:
+    """The function ``(w, k)`` that returns the k-th record of an array; w has its address and size
+    as ``at_name`` and ``size_name``."""
+    address, size, item = f"at_{name}", f"size_{name}", dtype.itemsize
     if not COMPILED:
 
         def reach(w: Any, k: Any) -> Any:
@@ -206,7 +207,7 @@ def _accessor(name: str) -> Any:
     return inner(namespace[name])
 
 
-_accessors = {accessor: _accessor(name) for name, (accessor, _, _) in ARRAYS.items()}
+_accessors = {called: accessor(name, RECORDS[name]) for name, (called, _, _) in ARRAYS.items()}
 server = _accessors["server"]
 pool = _accessors["pool"]
 tick_row = _accessors["tick_row"]

@@ -18,7 +18,7 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from lbgym.engine.access import entry, inner, record_reader
+from lbgym.engine.access import accessor, entry, inner, record_reader
 from lbgym.engine.layout import (
     ARRIVALS,
     DECIDE,
@@ -31,14 +31,16 @@ from lbgym.engine.layout import (
 )
 from lbgym.engine.random import below, exponential, uniform
 from lbgym.engine.vocabulary import pick
+from lbgym.policies.registry import Family
 
 from .car_sharing import CarSharing
 from .machine import (
-    Builder,
+    PATIENCE,
+    SAME,
     Machine,
     Rule,
-    accessor,
     choice_at,
+    families_of,
     make_rule,
     record,
     row_of,
@@ -47,8 +49,6 @@ from .machine import (
 )
 
 USER = 1  # w.kind
-_PATIENCE = 4_000_000  # events after which `advance` lets Python look for Ctrl-C
-_SAME = 1e-12  # relative; values closer than this tie
 
 STATION = record(  # no gaps between fields: copies are equal byte for byte
     [
@@ -230,7 +230,7 @@ def user_arrives(w):
 @inner
 def advance(w):
     """Run events until the next user who can choose."""
-    last = w.events + _PATIENCE
+    last = w.events + PATIENCE
     w.kind = NOTHING
     while w.arrivals < w.rest_at:
         end = np.inf
@@ -367,7 +367,7 @@ def _least(w, what):
     for j in range(w.n_stations):
         if has_space(w, j):
             x = _value(w, j, what)
-            if tied > 0 and abs(x - least) <= _SAME * abs(least):
+            if tied > 0 and abs(x - least) <= SAME * abs(least):
                 tied += 1
                 if pick(w, tied) == 0:
                     best = j
@@ -440,26 +440,43 @@ def table_rule(
     return Rule(name, system, by_table, "everything", params, table=(keys, choices))
 
 
-def _simple(place: Any, information: str, samples: int = 0) -> Builder:
+def _family(name: str, place: Any, information: str, samples: int = 0) -> Family:
+    """A policy without arguments."""
+
     def build(system: CarSharing) -> Rule:
-        return Rule("", system, place, information, samples=samples)
+        return Rule(name, system, place, samples=samples)
 
-    build.__doc__ = f"it takes no arguments ({place.__doc__})"
-    return build
+    build.__doc__ = place.__doc__
+    return Family(name, build, information)
 
 
-BUILDERS: dict[str, Builder] = {
-    "requested": _simple(requested, "the user's wish"),
-    "two-choice": _simple(two_choice, "spaces of 2 stations", samples=2),
-    "least-occupied": _simple(least_occupied, "spaces of all stations"),
-    "least-parked": _simple(least_parked, "cars and spaces of all stations"),
-    "least-per-demand": _simple(least_per_demand, "spaces and demand of all stations"),
-}
+FAMILIES = families_of(
+    _family("requested", requested, "the user's wish"),
+    _family("two-choice", two_choice, "spaces of 2 stations", samples=2),
+    _family("least-occupied", least_occupied, "spaces of all stations"),
+    _family("least-parked", least_parked, "cars and spaces of all stations"),
+    _family("least-per-demand", least_per_demand, "spaces and demand of all stations"),
+)
+
+
+def families() -> list[Family]:
+    """Every policy of car sharing."""
+    return list(FAMILIES.values())
+
+
+def names() -> list[str]:
+    """Their names."""
+    return sorted(FAMILIES)
+
+
+def usual(system: CarSharing) -> tuple[str, ...]:
+    """The policies that a comparison begins with: all."""
+    return tuple(FAMILIES)
 
 
 def make(policy: Any, system: CarSharing) -> Rule:
     """A policy's name, a `Rule` or a user's compiled function, bound to a system."""
-    return make_rule(policy, system, BUILDERS, rule_signature)
+    return make_rule(policy, system, FAMILIES, rule_signature)
 
 
 # --- state ----------------------------------------------------------------------------------------

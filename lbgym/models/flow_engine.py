@@ -19,7 +19,7 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from lbgym.engine.access import entry, inner, record_reader
+from lbgym.engine.access import accessor, entry, inner, record_reader
 from lbgym.engine.layout import (
     ARRIVALS,
     DECIDE,
@@ -33,14 +33,16 @@ from lbgym.engine.layout import (
 from lbgym.engine.random import exponential, uniform
 from lbgym.engine.state import Overload
 from lbgym.engine.vocabulary import coin, param, pick
+from lbgym.policies.registry import Family
 
 from .flow_network import FlowNetwork
 from .machine import (
-    Builder,
+    PATIENCE,
+    SAME,
     Machine,
     Rule,
-    accessor,
     choice_at,
+    families_of,
     make_rule,
     record,
     row_of,
@@ -49,8 +51,6 @@ from .machine import (
 )
 
 ROUTE, LEVEL = 1, 2  # w.kind
-_PATIENCE = 4_000_000  # events after which `advance` lets Python look for Ctrl-C
-_SAME = 1e-12  # relative; values closer than this tie
 
 ARRAYS = {
     "classes": record(
@@ -146,7 +146,7 @@ def _fair_share(w, x):
         if above == 0:
             return f
         more = (x.capacity - below) / above
-        if more <= f * (1.0 + _SAME):
+        if more <= f * (1.0 + SAME):
             return more
         f = more
 
@@ -250,7 +250,7 @@ def has_level(w):
 @inner
 def advance(w):
     """Run events until the next decision."""
-    last = w.events + _PATIENCE
+    last = w.events + PATIENCE
     w.kind = NOTHING
     while w.arrivals < w.rest_at:
         if w.present >= w.most:
@@ -394,7 +394,7 @@ def static(w):
 def _less_loaded(w, i, j):
     """-1, 0 or 1: route i before, alike or after route j: by load, the larger capacity first."""
     x, y = route_load(w, i), route_load(w, j)
-    if abs(x - y) > _SAME * abs(y):
+    if abs(x - y) > SAME * abs(y):
         return -1 if x < y else 1
     x, y = route_capacity(w, i), route_capacity(w, j)
     return 0 if x == y else (-1 if x > y else 1)
@@ -449,7 +449,7 @@ def table_rule(
 
 
 def build_static(system: FlowNetwork, *p: Any) -> Rule:
-    """use static(p1, ..., pn), the weights of the routes"""
+    """An arriving flow takes its k-th route with a probability in proportion to the k-th weight."""
     routes = {len(system.flows[k].alternatives) for k in system.route_classes}
     if not routes:
         raise ValueError("static: there are no routes to choose among; use fixed-rate")
@@ -460,18 +460,18 @@ def build_static(system: FlowNetwork, *p: Any) -> Rule:
     if any(isinstance(x, str) or not 0 <= x < np.inf for x in p) or not sum(p) > 0:
         raise ValueError(f"static: weights must be >= 0 and not all 0, got {list(p)}")
     shares = np.array(p, dtype=float) / float(sum(p))
-    return Rule("", system, static, "nothing", tuple(np.cumsum(shares).tolist()))
+    return Rule("", system, static, params=tuple(np.cumsum(shares).tolist()))
 
 
 def build_join_least_loaded(system: FlowNetwork) -> Rule:
-    """it takes no arguments"""
+    """The route of least load, ties to that of larger capacity, then uniform."""
     if not system.route_classes:
         raise ValueError("join-least-loaded: there are no routes to choose among; use fixed-rate")
-    return Rule("", system, join_least_loaded, "link loads")
+    return Rule("", system, join_least_loaded)
 
 
 def build_fixed_rate(system: FlowNetwork, a: Any = None) -> Rule:
-    """use fixed-rate(a), a one of access_rates, or fixed-rate for the classes' own access_rate"""
+    """Always the same access rate: a, one of access_rates, or else the class's own access_rate."""
     if system.route_classes:
         raise ValueError(
             "fixed-rate: leaves open which route to take; use static(..) or join-least-loaded"
@@ -479,26 +479,47 @@ def build_fixed_rate(system: FlowNetwork, a: Any = None) -> Rule:
     if system.level_class is None:
         if a is not None:
             raise ValueError("fixed-rate(a): no class has access_rates to choose among")
-        return Rule("", system, fixed_rate, "nothing", (0.0,))
+        return Rule("", system, fixed_rate, params=(0.0,))
     flow = system.flows[system.level_class]
     rate = flow.access_rate if a is None else a
     near = [k for k, x in enumerate(flow.levels) if not isinstance(rate, str) and x == rate]
     if not near:
         allowed = ", ".join(f"{x:g}" for x in flow.levels)
         raise ValueError(f"fixed-rate: must be one of the access_rates {allowed}, got {rate}")
-    return Rule("", system, fixed_rate, "nothing", (float(near[0]),))
+    return Rule("", system, fixed_rate, params=(float(near[0]),))
 
 
-BUILDERS: dict[str, Builder] = {
-    "static": build_static,
-    "join-least-loaded": build_join_least_loaded,
-    "fixed-rate": build_fixed_rate,
-}
+FAMILIES = families_of(
+    Family("static", build_static, "nothing"),
+    Family("join-least-loaded", build_join_least_loaded, "link loads"),
+    Family("fixed-rate", build_fixed_rate, "nothing"),
+)
+
+
+def families() -> list[Family]:
+    """Every policy of flow networks."""
+    return list(FAMILIES.values())
+
+
+def names() -> list[str]:
+    """Their names."""
+    return sorted(FAMILIES)
+
+
+def usual(system: FlowNetwork) -> tuple[str, ...]:
+    """The policies that a comparison begins with: equal weights and the least load, or every
+    access rate."""
+    if system.route_classes:
+        routes = len(system.flows[system.route_classes[0]].alternatives)
+        return f"static({', '.join('1' * routes)})", "join-least-loaded"
+    if system.level_class is None:
+        return ("fixed-rate",)
+    return tuple(f"fixed-rate({a:.12g})" for a in system.flows[system.level_class].levels)
 
 
 def make(policy: Any, system: FlowNetwork) -> Rule:
     """A policy's name, a `Rule` or a user's compiled function, bound to a network."""
-    return make_rule(policy, system, BUILDERS, rule_signature)
+    return make_rule(policy, system, FAMILIES, rule_signature)
 
 
 # --- state ----------------------------------------------------------------------------------------

@@ -10,27 +10,22 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from lbgym.engine import layout
-from lbgym.engine.access import (
-    CHECKED,
-    COMPILED,
-    Entry,
-    cache_by_sources,
-    inner,
-    record_reader,
-)
+from lbgym.engine.access import Entry, accessor, inner
 from lbgym.engine.layout import RECORDS
 from lbgym.engine.random import LAYERS
-from lbgym.policies.registry import Call, parse
+from lbgym.policies.registry import Call, Family, checked_rule, parse
 from lbgym.suggest import unknown
+
+PATIENCE = 4_000_000  # events after which `advance` lets Python look for Ctrl-C
+SAME = 1e-12  # relative; values closer than this tie
 
 Fields = list[tuple[str, str, str]]  # name, dtype, meaning
 
@@ -68,28 +63,6 @@ def world_record(scalars: Fields, arrays: Mapping[str, Any]) -> np.dtype[Any]:
         + [(f"size_{name}", "i8") for name in names],
         align=True,
     )
-
-
-def accessor(name: str, dtype: np.dtype[Any]) -> Any:
-    """The function ``(w, k)`` that returns the k-th record of an array."""
-    read, item = record_reader(dtype), dtype.itemsize
-    if not COMPILED:
-
-        def reach(w: Any, k: Any) -> Any:
-            if not 0 <= k < getattr(w, f"size_{name}"):
-                raise IndexError(f"{name}[{k}]: index out of range")
-            return read(int(getattr(w, f"at_{name}")) + int(k) * item)
-
-        return reach
-
-    source = f"def {name}(w, k):\n"
-    if CHECKED:
-        source += f"    if k < 0 or k >= w.size_{name}:\n"
-        source += f"        raise IndexError('{name}: index out of range')\n"
-    source += f"    return read(w.at_{name} + k * item)\n"
-    namespace = {"read": read, "item": item}
-    exec(source, namespace)  # the field's name must be literal for Numba
-    return inner(namespace[name])
 
 
 class Machine:
@@ -173,7 +146,7 @@ class Rule:
     name: str
     system: Any
     place: Any
-    information: str
+    information: str = ""
     params: tuple[float, ...] = ()
     scratch: int = 0
     samples: int = 0
@@ -183,59 +156,42 @@ class Rule:
         """The compiled function."""
         return self.place.ready() if isinstance(self.place, Entry) else self.place
 
+    def rules(self) -> tuple[Any, ...]:
+        """The same, as other policies give theirs."""
+        return (self.ready(),)
 
-Builder = Callable[..., Rule]
+
+def families_of(*rows: Family) -> dict[str, Family]:
+    """The policies of one kind of system by name."""
+    return {row.name: row for row in rows}
 
 
-def make_rule(policy: Any, system: Any, builders: Mapping[str, Builder], signature: Any) -> Rule:
+def make_rule(policy: Any, system: Any, families: Mapping[str, Family], signature: Any) -> Rule:
     """A policy's name, a `Rule` or a user's compiled function ``int64(w)``, bound to a system."""
     if isinstance(policy, Rule):
         if policy.system == system:
             return policy
         if policy.table is not None or not isinstance(policy.place, Entry):
             return dataclasses.replace(policy, system=system)
-        return make_rule(policy.name, system, builders, signature)
+        return make_rule(policy.name, system, families, signature)
     if callable(policy):
         name = getattr(policy, "__name__", "rule")
-        return Rule(name, system, _checked(policy, name, signature), "user's")
-    return _built(parse(policy), system, builders)
+        return Rule(name, system, checked_rule(policy, signature), "user's")
+    return _built(parse(policy), system, families)
 
 
-def _built(call: Call, system: Any, builders: Mapping[str, Builder]) -> Rule:
-    if call.name not in builders:
+def _built(call: Call, system: Any, families: Mapping[str, Family]) -> Rule:
+    if call.name not in families:
         kind = f"policy of a {system.KIND} system"
-        raise ValueError(unknown(kind, call.name, sorted(builders)))
-    build = builders[call.name]
+        raise ValueError(unknown(kind, call.name, sorted(families)))
+    row = families[call.name]
     keywords = {key.replace("-", "_"): value for key, value in call.keywords.items()}
     try:
-        inspect.signature(build).bind(system, *call.positional, **keywords)
+        inspect.signature(row.build).bind(system, *call.positional, **keywords)
     except TypeError:
-        raise ValueError(f"policy {call}: wrong arguments; {inspect.getdoc(build)}") from None
-    return dataclasses.replace(build(system, *call.positional, **keywords), name=str(call))
-
-
-def _checked(function: Any, name: str, signature: Any) -> Any:
-    """A user's rule: an ``@numba.njit`` function of the world that returns an integer."""
-    python = getattr(function, "py_func", function)
-    if COMPILED and not hasattr(function, "py_func"):
-        raise ValueError(f"rule {name}: must be compiled; decorate it with @numba.njit")
-    if len(inspect.signature(python).parameters) != 1:
-        raise ValueError(f"rule {name}: must take one argument, the world w")
-    if not COMPILED:
-        return python
-    with cache_by_sources():
-        try:
-            fresh = numba.njit(error_model="numpy")(python)
-            fresh.compile(signature.args)
-        except KeyError as error:
-            raise ValueError(f"rule {name}: the world has no field {error}") from None
-        except numba.core.errors.NumbaError as error:
-            reason = " ".join(str(error).split())[:300]
-            raise ValueError(f"rule {name}: does not compile as int64(w): {reason}") from None
-        returned = fresh.nopython_signatures[0].return_type
-        if not isinstance(returned, numba.types.Integer):
-            raise ValueError(f"rule {name}: must return an integer, returns {returned}")
-        return numba.njit(signature, error_model="numpy")(python)
+        raise ValueError(f"policy {call}: wrong arguments; use {row.usage}") from None
+    rule: Rule = row.build(system, *call.positional, **keywords)
+    return dataclasses.replace(rule, name=str(call), information=row.information)
 
 
 # --- the rule of a table --------------------------------------------------------------------------

@@ -6,7 +6,6 @@ estimators are those of `lbgym.stats`.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +15,8 @@ from numpy.typing import NDArray
 
 from lbgym import stats
 from lbgym.engine import layout
+from lbgym.kinds import kind_of
+from lbgym.measures import Totals
 from lbgym.simulate import CHUNK, RuleGroup, RuleRun
 from lbgym.stats import Estimate
 
@@ -25,7 +26,7 @@ from .flow_network import FlowNetwork
 from .machine import Machine, Rule
 
 Floats = NDArray[np.float64]
-Batches = Mapping[str, Floats]
+NO_HISTOGRAMS = np.zeros((0, 0), np.int64)
 
 
 # --- runs -----------------------------------------------------------------------------------------
@@ -110,7 +111,7 @@ ENGINES: dict[str, Any] = {
 
 # --- results --------------------------------------------------------------------------------------
 @dataclass(frozen=True, repr=False)
-class ModelResult(ABC):
+class ModelResult:
     """What every result has. Each estimate is a number with ``.mean .low .high`` (95 %).
 
     counts : exact integers since time 0
@@ -130,10 +131,20 @@ class ModelResult(ABC):
     events: int
     seconds: float
     batches: dict[str, Floats]
+    loss_charge: float
+    move_cost: float
 
-    @abstractmethod
+    @property
+    def histograms(self) -> NDArray[np.int64]:
+        """Of the response time, shape (batches, bins): none are kept, so (0, 0)."""
+        return NO_HISTOGRAMS
+
     def batch_costs(self) -> tuple[Floats, Floats]:
         """Total cost and number of arrivals of each batch; shapes (batches,)."""
+        charges = self.loss_charge, self.move_cost
+        totals = Totals(self.system, self.batches, *charges, NO_HISTOGRAMS)
+        costs: Floats = kind_of(self.system).part("measures").costs(totals)
+        return costs, self.batches["arrivals"]
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able: every field but the batches."""
@@ -156,7 +167,7 @@ class ModelResult(ABC):
 class CarSharingResult(ModelResult):
     """What a simulation of car sharing estimates.
 
-    cost : 1 - accepted, per user
+    cost : loss charge (1 unless given) x (1 - accepted), per user
     no_car, no_space : share of the stations without a car, without a space; `problematic`: either
     accepted : share of the users
     cars_on_road : their number
@@ -167,10 +178,7 @@ class CarSharingResult(ModelResult):
     problematic: Estimate
     accepted: Estimate
     cars_on_road: Estimate
-
-    def batch_costs(self) -> tuple[Floats, Floats]:
-        """Users lost and users of each batch; shapes (batches,)."""
-        return self.batches["arrivals"] - self.batches["accepted"], self.batches["arrivals"]
+    stable: bool = True
 
 
 @dataclass(frozen=True, repr=False)
@@ -190,10 +198,6 @@ class FlowResult(ModelResult):
     growth_by_class: tuple[Estimate, ...]
     stable: bool | None
 
-    def batch_costs(self) -> tuple[Floats, Floats]:
-        """Time spent by flows and flows that arrived in each batch; shapes (batches,)."""
-        return self.batches["area"], self.batches["arrivals"]
-
 
 def _batches(runs: Sequence[ModelRun]) -> dict[str, Floats]:
     """Totals of each batch, one replication after another."""
@@ -203,43 +207,6 @@ def _batches(runs: Sequence[ModelRun]) -> dict[str, Floats]:
             [np.diff(np.array([t[name] for t in run.track.totals]), axis=0) for run in runs]
         )
         for name in names
-    }
-
-
-def _car_estimates(system: CarSharing, b: Batches) -> dict[str, Any]:
-    time = b["clock"] * system.stations
-    problematic = b["area_empty"] + b["area_full"] - b["area_both"]
-    return {
-        "cost": stats.probability(b["arrivals"] - b["accepted"], b["arrivals"]),
-        "accepted": stats.probability(b["accepted"], b["arrivals"]),
-        "no_car": stats.ratio(b["area_empty"], time),
-        "no_space": stats.ratio(b["area_full"], time),
-        "problematic": stats.ratio(problematic, time),
-        "cars_on_road": stats.ratio(b["area_road"], b["clock"]),
-    }
-
-
-def _by_class(above: Floats, below: Floats) -> tuple[Estimate, ...]:
-    """A ratio for each class; above (batches, classes), below likewise or (batches,)."""
-    below = np.broadcast_to(below if below.ndim == 2 else below[:, None], above.shape)
-    return tuple(stats.ratio(above[:, k], below[:, k]) for k in range(above.shape[1]))
-
-
-def _flow_estimates(
-    system: FlowNetwork, b: Batches, replications: int, overloaded: bool
-) -> dict[str, Any]:
-    time = b["clock"]
-    duration = stats.ratio(b["area"], b["arrivals"])
-    stable = stats.stable(b["present"], time, system.total_rate, replications)
-    return {
-        "cost": duration,
-        "response_time": duration,
-        "jobs_in_system": stats.ratio(b["area"], time),
-        "flows": _by_class(b["area_by_class"], time),
-        "flow_duration": _by_class(b["area_by_class"], b["arrivals_by_class"]),
-        "growth": stats.growth(b["present"], time),
-        "growth_by_class": _by_class(b["flows_by_class"], time),
-        "stable": False if overloaded else stable,
     }
 
 
@@ -262,8 +229,14 @@ def model_result(
         "events": sum(int(w["events"]) for w in worlds),
         "seconds": seconds,
         "batches": b,
+        "loss_charge": given["loss_charge"],
+        "move_cost": given["move_cost"],
     }
+    measures = kind_of(system).part("measures")
+    totals = Totals(system, b, common["loss_charge"], common["move_cost"], NO_HISTOGRAMS)
+    estimates = measures.estimates(totals)
     if isinstance(system, CarSharing):
-        return CarSharingResult(**common, **_car_estimates(system, b))
+        return CarSharingResult(**common, **estimates)
+    stable = measures.stable(totals, len(runs))
     overloaded = any(run.track.overloaded for run in runs)
-    return FlowResult(**common, **_flow_estimates(system, b, len(runs), overloaded))
+    return FlowResult(**common, **estimates, stable=False if overloaded else stable)

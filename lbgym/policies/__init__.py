@@ -1,6 +1,9 @@
-"""Classical policies by name: `make(name, system)`, `agent(name, env)`, `names()`."""
+"""Classical policies by name: `make(name, system)`, `agent(name, env)`, `names()`.
 
-from typing import Any
+A system of any kind has policies of its own: one name may mean different things to two kinds.
+"""
+
+from typing import Any, overload
 
 from lbgym.engine.vocabulary import (
     candidate,
@@ -16,9 +19,11 @@ from lbgym.engine.vocabulary import (
     seen,
     speed,
 )
+from lbgym.kinds import KINDS, kind_of
+from lbgym.system import System, as_system
 
 from . import jsq, local_choice, local_search, loss, order_based, pull, static
-from .registry import Family, Policy, custom, families, make, names, parse
+from .registry import Family, Policy, custom, parse
 
 __all__ = [
     "Family",
@@ -49,6 +54,39 @@ __all__ = [
     "speed",
     "static",
 ]
+
+
+@overload
+def make(policy: Any, system: System) -> Policy: ...
+@overload
+def make(policy: Any, system: Any) -> Any: ...
+def make(policy: Any, system: Any) -> Any:
+    """A policy bound to a system: a `Policy`, or the `Rule` of car sharing or a flow network.
+
+    Parameters
+    ----------
+    policy
+        A name, a policy (bound anew), or a user's own rule: a ``@numba.njit`` function ``int64(w)``
+        (see `custom` for rules that need messages, samples, arguments or memory).
+    system
+        A system of any kind, its dict, a scenario's name or the path of a TOML file.
+
+    Raises ValueError for a name that is unknown, or not meant for such a system.
+    """
+    system = as_system(system)
+    return kind_of(system).part("rules").make(policy, system)
+
+
+def families(system: Any = None) -> list[Family]:
+    """The registered policies of a system's kind; None: of all kinds, one kind after another."""
+    kinds = KINDS.values() if system is None else [kind_of(as_system(system))]
+    return [row for kind in kinds for row in kind.part("rules").families()]
+
+
+def names(system: Any = None) -> list[str]:
+    """The names of the policies of a system's kind, aliases included; None: of all kinds."""
+    kinds = KINDS.values() if system is None else [kind_of(as_system(system))]
+    return sorted({name for kind in kinds for name in kind.part("rules").names()})
 
 
 def agent(name: str, env: Any) -> Any:

@@ -18,7 +18,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from lbgym.engine.access import COMPILED, Entry, cache_by_sources, rule, rule_signature, world_type
+from lbgym.engine.access import COMPILED, Entry, cache_by_sources, rule, rule_signature
 from lbgym.engine.state import State
 from lbgym.suggest import nearest, unknown
 from lbgym.system import System, as_system
@@ -114,9 +114,9 @@ class Family:
     """A row of the registry."""
 
     name: str
-    build: Callable[..., Parts]
+    build: Callable[..., Any]
     information: str
-    columns: tuple[str, ...]
+    columns: tuple[str, ...] = ()
     on_graph: bool = False
 
     @property
@@ -170,6 +170,35 @@ def families() -> list[Family]:
 def names() -> list[str]:
     """The names of all policies, aliases included."""
     return sorted([*_FAMILIES, *_ALIASES])
+
+
+USUAL = (
+    "random",
+    "weighted-random",
+    "round-robin",
+    "wrr",
+    "pull",
+    "pull(fallback=weighted-random, choice=fastest)",
+    "pull(fallback=wrr, choice=fastest)",
+    "jsq(2)",
+    "sed(2)",
+    "jsq",
+    "sed",
+    "jsed(ties=fastest)",
+    "fpi",
+)
+USUAL_MIGRATING = (
+    "local-search",
+    "local-search(rule=weak)",
+    "local-search(rule=oblivious)",
+    "local-search(place=wrr)",
+    "local-search(place=pull(fallback=wrr, choice=fastest))",
+)
+
+
+def usual(system: System) -> tuple[str, ...]:
+    """The policies that a comparison begins with; some may not do for the system."""
+    return USUAL + USUAL_MIGRATING if system.migrates else USUAL
 
 
 # --- parsing --------------------------------------------------------------------------------------
@@ -324,7 +353,7 @@ def as_call(value: Any, where: str) -> Call:
     raise ValueError(f"{where} must be a policy, got {_shown(value)}")
 
 
-def _arguments(build: Callable[..., Parts]) -> list[inspect.Parameter]:
+def _arguments(build: Callable[..., Any]) -> list[inspect.Parameter]:
     return list(inspect.signature(build).parameters.values())[1:]
 
 
@@ -366,12 +395,14 @@ def _check_suits(call: Call, row: Family, system: System) -> None:
 
 # --- making ---------------------------------------------------------------------------------------
 def make(policy: Any, system: Any) -> Policy:
-    """A policy bound to a system.
+    """A policy bound to a dispatching system.
 
     `policy` is a name, a `Policy` (bound anew), or a user's own rule: a ``@numba.njit`` function
     ``int64(w)`` (see `custom` for rules that need messages, samples, arguments or memory).
     """
     system = as_system(system)
+    if not isinstance(system, System):
+        raise ValueError(f"system: must be one of jobs at servers, got {system.describe()}")
     if isinstance(policy, Policy):
         if isinstance(policy.parts.place, Entry) and policy.name:
             return make(policy.name, system) if policy.system != system else policy
@@ -385,8 +416,8 @@ def make(policy: Any, system: Any) -> Policy:
     return Policy(str(call), system, parts_of(call, system))
 
 
-def _checked_rule(function: Any) -> Any:
-    """A user's rule, through the same door as the built-in ones."""
+def checked_rule(function: Any, signature: Any = rule_signature) -> Any:
+    """A user's rule ``int64(w)``, through the same door as the built-in ones."""
     python = getattr(function, "py_func", function)
     name = getattr(python, "__name__", repr(function))
     if COMPILED and not hasattr(function, "py_func"):
@@ -399,7 +430,7 @@ def _checked_rule(function: Any) -> Any:
     with cache_by_sources():
         try:
             fresh = numba.njit(error_model="numpy")(python)
-            fresh.compile((world_type,))
+            fresh.compile(signature.args)
         except KeyError as error:
             raise ValueError(f"rule {name}: the world has no field {error}") from None
         except numba.core.errors.NumbaError as error:
@@ -408,9 +439,9 @@ def _checked_rule(function: Any) -> Any:
         returned = fresh.nopython_signatures[0].return_type
         if not isinstance(returned, numba.types.Integer):
             raise ValueError(
-                f"rule {name}: must return a server number (an integer), returns {returned}"
+                f"rule {name}: must return an integer (what it chooses), returns {returned}"
             )
-        return numba.njit(rule_signature, error_model="numpy")(python)
+        return numba.njit(signature, error_model="numpy")(python)
 
 
 def custom(
@@ -439,8 +470,8 @@ def custom(
     messages, ordered, samples
         What the engine must keep: pull-messages, servers sorted by length, sampled servers.
     """
-    place_rule = _checked_rule(function)
-    move_rule = stay if move is None else _checked_rule(move)
+    place_rule = checked_rule(function)
+    move_rule = stay if move is None else checked_rule(move)
     parts = Parts(
         place=place_rule,
         move=move_rule,

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from lbgym.system import System, as_system
+from lbgym.kinds import by_kind
+from lbgym.system import System
 
 from .chain import Floats
 from .closed_form import birth_death
@@ -43,6 +44,7 @@ def pooled_rate(system: System) -> Floats:
     return np.concatenate([[0.0], np.cumsum(np.sort(slots)[::-1])])
 
 
+@by_kind
 def lower_bound(system: Any, loss_charge: float | None = None) -> LowerBound:
     """What no policy can do better than, whatever it knows and however often jobs move.
 
@@ -62,7 +64,7 @@ def lower_bound(system: Any, loss_charge: float | None = None) -> LowerBound:
     stable, or the cost infinite) the mean cost is at least g. Moves only add to it.
 
     Without limits a job is never lost and m is infinite: MODELS section 9, E[N] 2.399 for speeds
-    (1, 10) at load .7.
+    (1, 10) at load .7. Known for jobs at servers only.
 
     Cost: O(m) for each m: instantly to 10^5 slots.
 
@@ -71,7 +73,6 @@ def lower_bound(system: Any, loss_charge: float | None = None) -> LowerBound:
     ValueError
         Without limits at load 1 or more.
     """
-    system = as_system(system)
     charge = system.default_loss_charge if loss_charge is None else float(loss_charge)
     if not (math.isfinite(charge) and charge >= 0):
         raise ValueError(f"loss_charge: must be a finite number >= 0, got {charge!r}")

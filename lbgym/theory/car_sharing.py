@@ -18,9 +18,9 @@ s = K / 2 + E[r] / 2 (MODELS section 7, derived from Fricker, Mohamed and Bourda
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -30,18 +30,20 @@ from lbgym.models.machine import Rule
 
 from .chain import Booleans, Chain, Floats, Integers, Moves, TooLarge, explore, stationary
 from .control import Answer, Control, least_cost, recurrent
+from .result import Numbers
 
 MOST_STATES = 60_000
 MOST_DECIDED = 10_000
 _LARGEST_KEY = 1 << 62
 _SAME = 1e-12  # relative; values closer than this tie
 
-Goal = Literal["accepted", "problematic"]
+# Policies whose chain is known.
+KNOWN = ("requested", "two-choice", "least-occupied", "least-parked", "least-per-demand")
 Shares = Callable[[Integers, Integers, int], Floats]
 
 
-@dataclass(frozen=True)
-class CarSharingNumbers:
+@dataclass(frozen=True, repr=False)
+class CarSharingNumbers(Numbers):
     """Long-run means; names as in `simulate`'s result, plain floats.
 
     policy : its name, or the optimal policy itself
@@ -68,7 +70,7 @@ class CarSharingNumbers:
     truncation_error: float = 0.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CarSharingOptimum(CarSharingNumbers):
     """The optimum; `policy` attains it (`simulate` and `exact` take it).
 
@@ -121,14 +123,14 @@ def _shares(system: CarSharing, rule: Rule) -> Shares:
         return lambda r, v, i: np.broadcast_to(wanted[i], r.shape)
     if name == "two-choice":
         return lambda r, v, i: _two_choice(system, r, v, i)
+    if name not in KNOWN:
+        raise ValueError(f"exact: the chain of policy {name} is not known; use simulate")
     at = np.eye(system.stations)
     values: dict[str, Callable[[Integers, Integers, int], Floats]] = {
         "least-occupied": lambda r, v, i: (r + v).astype(float),
         "least-parked": lambda r, v, i: (v - at[i]) + r / (1.0 + system.spaces),
         "least-per-demand": lambda r, v, i: (r + v - at[i]) / system.arrival_rates,
     }
-    if name not in values:
-        raise ValueError(f"exact: the chain of policy {name} is not known; use simulate")
     return lambda r, v, i: _least(values[name](r, v, i), spaces(system, r, v, i))
 
 
@@ -355,8 +357,8 @@ def _rule_of(model: CarChain, chain: Chain, answer: Answer) -> Rule:
 
 
 # --- the limit of many stations -------------------------------------------------------------------
-@dataclass(frozen=True)
-class CarSharingLimit:
+@dataclass(frozen=True, repr=False)
+class CarSharingLimit(Numbers):
     """The limit of many stations; per station, as `CarSharingNumbers` otherwise.
 
     cars_per_station : s; cars_on_road : E[r]
@@ -364,6 +366,8 @@ class CarSharingLimit:
     law : P(r, v), shape (K + 1, K + 1)
     """
 
+    system: CarSharing
+    policy: str
     cost: float
     no_car: float
     no_space: float
@@ -388,9 +392,11 @@ def _law(park: float, drive: float, capacity: int) -> Floats:
     return np.asarray(law / law.sum())
 
 
-def _limit_at(park: float, offered: float, capacity: int) -> CarSharingLimit:
-    """The law with a given park parameter; offered = lambda / mu."""
+def _limit_at(system: CarSharing, park: float) -> CarSharingLimit:
+    """The law with a given park parameter."""
     from scipy.optimize import brentq
+
+    capacity, offered = _of_equal_stations(system)
 
     def excess(drive: float) -> float:
         return drive - offered * (1.0 - float(_law(park, drive, capacity)[:, 0].sum()))
@@ -402,6 +408,8 @@ def _limit_at(park: float, offered: float, capacity: int) -> CarSharingLimit:
     both = float(law[capacity, 0])
     accepted = (1 - empty) * (1 - full)
     return CarSharingLimit(
+        system=system,
+        policy="requested",
         cost=1 - accepted,
         no_car=empty,
         no_space=full,
@@ -430,13 +438,13 @@ def mean_field(system: CarSharing, policy: Any = "requested") -> CarSharingLimit
 
     if make(policy, system).name != "requested":
         raise ValueError("mean_field: known for the policy requested only; use exact or simulate")
-    capacity, offered = _of_equal_stations(system)
+    capacity, _ = _of_equal_stations(system)
     wanted = system.cars / system.stations
     if wanted >= capacity:
         raise ValueError("mean_field: a fleet that fills every space never moves")
 
     def excess(log: float) -> float:
-        return _limit_at(float(np.exp(log)), offered, capacity).cars_per_station - wanted
+        return _limit_at(system, float(np.exp(log))).cars_per_station - wanted
 
     low, high = -1.0, 1.0
     while excess(low) > 0:
@@ -444,33 +452,13 @@ def mean_field(system: CarSharing, policy: Any = "requested") -> CarSharingLimit
     while excess(high) < 0:
         high *= 2
     log = brentq(excess, low, high, xtol=1e-15, rtol=1e-14)
-    return _limit_at(float(np.exp(log)), offered, capacity)
+    return _limit_at(system, float(np.exp(log)))
 
 
 def best_fleet_limit(system: CarSharing) -> CarSharingLimit:
     """The fleet, of any size, for which the limit has the fewest problematic stations and the most
     accepted users: its park parameter is 1. The system's own fleet plays no part."""
-    capacity, offered = _of_equal_stations(system)
-    return _limit_at(1.0, offered, capacity)
-
-
-def best_fleet(
-    system: CarSharing,
-    policy: Any = "requested",
-    goal: Goal = "accepted",
-    fleets: Iterable[int] | None = None,
-) -> tuple[CarSharingNumbers, dict[int, float]]:
-    """The best fleet of a small system, and the goal for every fleet that was tried (default:
-    all), by `exact`; for large systems sweep `simulate` over ``system.with_cars(m)``."""
-    if goal not in ("accepted", "problematic"):
-        raise ValueError(f"goal: must be accepted or problematic, got {goal!r}")
-    tried = range(1, system.spaces + 1) if fleets is None else fleets
-    found = {m: exact(system.with_cars(m), policy) for m in tried}
-    if not found:
-        raise ValueError("fleets: must not be empty")
-    better = max if goal == "accepted" else min
-    best = better(found, key=lambda m: float(getattr(found[m], goal)))
-    return found[best], {m: float(getattr(x, goal)) for m, x in found.items()}
+    return _limit_at(system, 1.0)
 
 
 # --- without reservation, to compare --------------------------------------------------------------

@@ -30,7 +30,8 @@ from typing import Any
 
 import numpy as np
 
-from lbgym.system import System, as_system
+from lbgym.kinds import by_kind
+from lbgym.system import System
 
 from .chain import Floats, TooLarge
 from .closed import exact_closed
@@ -61,6 +62,7 @@ _TINY = 1e-18  # what is left out of the law of a single server
 
 
 # --- exact ----------------------------------------------------------------------------------------
+@by_kind
 def exact(
     system: Any,
     policy: Any,
@@ -75,15 +77,26 @@ def exact(
     Parameters
     ----------
     system
-        A `System`, its dict, a scenario's name or the path of a TOML file.
+        A system of any kind, its dict, a scenario's name or the path of a TOML file.
     policy
         The name of any policy without a memory of its own, or the policy of an `optimal`.
     cap : int or one a pool, optional
-        Where to cut queues without a limit. Default: where it does not matter.
+        Where to cut queues without a limit, or the flows in all. Default: where it does not matter.
     loss_charge, move_cost
         As `simulate` takes them.
     start : queue lengths, optional
         Of a closed system. Default: all jobs in the first server.
+
+    Returns
+    -------
+    Exact
+        Dispatching systems. `ExactLoss` where servers have units, an `ExactClosed` of balancing
+        times for closed systems.
+    CarSharingNumbers
+        Car sharing (see `lbgym.theory.car_sharing`): no further arguments; up to 60,000 states, as
+        5 stations of 4 spaces with 10 cars.
+    FlowNumbers
+        Flow networks (see `lbgym.theory.flow_network`): `cap` is the most flows in all.
 
     Raises
     ------
@@ -92,7 +105,6 @@ def exact(
         the policy is not a chain on queue lengths and messages.
     """
     begun = time.perf_counter()
-    system = as_system(system)
     if start is not None and system.closed_jobs is None:
         raise ValueError("start: only a closed system has one; long-run means forget it")
     if system.closed_jobs is not None:

@@ -29,7 +29,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lbgym.system import Pool, System, as_system
+from lbgym.kinds import by_kind
+from lbgym.system import Pool, System
 
 from .closed_form import pull_busy, unequal_routers
 from .rules import Least, Plan, Pull, Static, gains, plan
@@ -392,8 +393,26 @@ def _unequal_routers(system: System, the_plan: Plan) -> _Limit:
 
 
 # --- the answer -----------------------------------------------------------------------------------
+@by_kind
 def mean_field(system: Any, policy: Any) -> MeanField:
-    """The limit of a policy as the number of servers grows, pools in the system's proportions.
+    """The limit of a policy as the number of servers grows, pools in the system's proportions; of
+    car sharing, as the number of stations grows with as many cars a station.
+
+    Parameters
+    ----------
+    system
+        A system of any kind, its dict, a scenario's name or the path of a TOML file.
+    policy
+        Jobs at servers: pull, jiq, random, weighted-random, static, jsq(d), sed(d), local-search;
+        max-vacancy(d) where servers have units; local-choice on a ring (pair approximation). Car
+        sharing: requested, stations alike. Flow networks have none.
+
+    Returns
+    -------
+    MeanField
+        Of jobs at servers; `LossMeanField` where they have units.
+    CarSharingLimit
+        Of car sharing.
 
     Raises
     ------
@@ -401,7 +420,6 @@ def mean_field(system: Any, policy: Any) -> MeanField:
         For a policy without such a limit, and an unstable one.
     """
     begun = time.perf_counter()
-    system = as_system(system)
     if system.has_units:
         from .loss import loss_mean_field  # which is made of what stands here
 

@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lbgym.system import System, as_system
+from lbgym.kinds import by_kind
+from lbgym.system import System
 
 from .chain import Booleans, Floats, Integers, relative_values
 from .cutting import SMALLER, Solution, close, given_cut, shrunk, solve, wanted_cut
@@ -316,6 +317,7 @@ class _Search:
 
 
 # --- the answer -----------------------------------------------------------------------------------
+@by_kind
 def optimal(
     system: Any,
     cap: int | Sequence[int] | None = None,
@@ -326,14 +328,15 @@ def optimal(
     *,
     place: Any = None,
 ) -> Optimal:
-    """The best policy with full information, for 2 or 3 servers (more with small limits).
+    """The best policy with full information, for 2 or 3 servers (more with small limits), for car
+    sharing and for flow networks. Its ``.policy`` is a rule that `simulate` and `exact` take.
 
     Parameters
     ----------
     system
-        A `System`, its dict, a scenario's name or the path of a TOML file.
+        A system of any kind, its dict, a scenario's name or the path of a TOML file.
     cap : int or one a pool, optional
-        Where to cut queues without a limit. Default: where it does not matter.
+        Where to cut queues without a limit, or the flows in all. Default: where it does not matter.
     objective : str, optional
         What is least: ``cost`` (default; as in `Exact`), ``jobs_in_system`` (systems without
         limits: else losing all jobs is best), ``blocking_probability``.
@@ -345,13 +348,22 @@ def optimal(
         For systems whose jobs migrate: where arriving jobs go (``random``, ``weighted-random`` or
         ``static(..)``), so that only the moves are decided. Default: both are.
 
+    Returns
+    -------
+    Optimal
+        Of jobs at servers.
+    CarSharingOptimum
+        The most users accepted, by any choice of destinations or refusal; up to 10,000 states.
+    FlowOptimum
+        The fewest flows, by the routes of arriving flows or the access rate of the class that has
+        alternatives at every moment; `cap` is the most flows in all; up to 12,000 states.
+
     Raises
     ------
     ValueError
         If the system is too large (with the number of its states) or overloaded.
     """
     begun = time.perf_counter()
-    system = as_system(system)
     charge = system.default_loss_charge if loss_charge is None else float(loss_charge)
     prices = _prices(system, objective or "cost", charge, float(move_cost))
     endless = np.isinf(system.limits)

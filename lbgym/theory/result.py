@@ -8,10 +8,36 @@ from typing import Any
 
 import numpy as np
 
+from lbgym.stats import as_plain
 from lbgym.system import System
 
 from .chain import Floats
 from .cutting import Solution
+
+
+class Numbers:
+    """What answers of theory for systems of other kinds have in common: data and text."""
+
+    system: Any
+    policy: Any
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able; a policy by its name."""
+        said = {"policy": getattr(self.policy, "name", self.policy), "system": self.system}
+        return {
+            name: value.to_dict() if hasattr(value, "to_dict") else as_plain(value)
+            for name, value in {**self.__dict__, **said}.items()
+        }
+
+    def __repr__(self) -> str:
+        name = getattr(self.policy, "name", self.policy)
+        lines = [f"{name} on {self.system.describe()}"]
+        for field, value in self.__dict__.items():
+            if isinstance(value, float):
+                lines.append(f"  {field:22} {value:.9g}")
+            elif isinstance(value, tuple):
+                lines.append(f"  {field:22} {', '.join(f'{x:.9g}' for x in value)}")
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from lbgym.system import System, as_system
+from lbgym.kinds import by_kind
+from lbgym.system import System
 
 from .chain import Floats, TooLarge
 from .cutting import OVERLOADED, Solution, affordable, crowded, settle
@@ -217,19 +218,28 @@ def _unknown(system: System, the_plan: Plan) -> str | None:
     return None
 
 
+def _no_flow(flow: int | None) -> None:
+    if flow is not None:
+        raise ValueError(f"flow: only for flow networks; jobs at servers have none, got {flow!r}")
+
+
 # --- the answers ----------------------------------------------------------------------------------
-def critical_load(system: Any, policy: Any) -> float:
+@by_kind
+def critical_load(system: Any, policy: Any, flow: int | None = None) -> float:
     """The load from which on a policy no longer keeps the system stable; inf if none is too high.
 
     The system's own load does not matter (but for `fpi`, whose rule depends on it and which keeps
     any load below 1). Accuracy: exact for formulas, 1e-5 for PULL, JIQ and threshold.
+
+    Of a flow network: the largest load (arrival rate x mean size) of the class `flow` (default 0)
+    at which the network is stable, the other classes as they are; tail drop, fixed routes.
 
     Raises
     ------
     ValueError
         For policies without a chain (see `exact`), and where the other servers' chain is too large.
     """
-    system = as_system(system)
+    _no_flow(flow)
     the_plan = plan(system, policy)
     unknown = _unknown(system, the_plan)
     if unknown is not None:
@@ -248,9 +258,14 @@ def critical_load(system: Any, policy: Any) -> float:
     return float(rate * system.mean_size / system.capacity)
 
 
-def growth(system: Any, policy: Any) -> float:
-    """Jobs in system gained per unit time in the long run; 0 where the system is stable."""
-    system = as_system(system)
+@by_kind
+def growth(system: Any, policy: Any, flow: int | None = None) -> Any:
+    """Jobs in system gained per unit time in the long run; 0 where the system is stable.
+
+    Of a flow network: the flows that each class gains, a tuple, when the class `flow` (default 0)
+    is beyond its critical load.
+    """
+    _no_flow(flow)
     the_plan = plan(system, policy)
     rate = growth_of(system, the_plan)
     if rate is None:
