@@ -273,9 +273,7 @@ class DecisionVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         return sum(int(done.result()) for done in work)
 
     def _step_part(self, first: int, last: int, resets: bool, actions: Any, *memory: Any) -> Any:
-        return self._step_rows(
-            self._at, DESK.itemsize, first, last, int(resets), actions, *memory
-        )
+        return self._step_rows(self._at, DESK.itemsize, first, last, int(resets), actions, *memory)
 
     def _begin_part(self, first: int, last: int, chosen: Bools, at_rows: int) -> Any:
         return self._begin_rows(self._at, DESK.itemsize, first, last, chosen, at_rows)

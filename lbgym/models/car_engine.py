@@ -30,6 +30,7 @@ from lbgym.engine.layout import (
     SERVICE,
 )
 from lbgym.engine.random import below, exponential, uniform
+from lbgym.engine.start import zero
 from lbgym.engine.vocabulary import pick
 from lbgym.policies.registry import Family
 
@@ -40,6 +41,7 @@ from .machine import (
     Machine,
     Rule,
     choice_at,
+    clear_memory,
     families_of,
     make_rule,
     record,
@@ -68,13 +70,16 @@ ARRAYS = {
     "goals": record([("share_to", "f8", "share of destinations up to and with this one")]),
     "speeds": record([("rate", "f8", "rate of such a trip")]),
     "offers": record([("station", "i4", "a station sampled for this user")]),
+    "start": record([("parked", "i4", "cars parked at a station at time 0")]),
 }
-WORLD = world_record(
+WORLD, FIRST_MOVING, PAST_MOVING = world_record(
     [
         ("n_stations", "i8", "stations"),
         ("n_cars", "i8", "cars"),
         ("self_trips", "i8", "1: a car may return to where it was taken"),
         ("fastest", "f8", "rate of the fastest trip"),
+    ],
+    [
         ("origin", "i8", "station of the user"),
         ("requested", "i8", "station the user wants to go to"),
         ("accepted_last", "i8", "1: the user of the last decision was accepted"),
@@ -109,6 +114,7 @@ trip = accessor("trips", ARRAYS["trips"])
 goal = accessor("goals", ARRAYS["goals"])
 speed_of = accessor("speeds", ARRAYS["speeds"])
 offer = accessor("offers", ARRAYS["offers"])
+start_of = accessor("start", ARRAYS["start"])
 world = record_reader(WORLD)
 
 world_type = numba.from_dtype(WORLD)
@@ -300,14 +306,26 @@ def carry_out(address, action):
     return apply(world(address), action)
 
 
-@entry(types.void(types.int64))
-def begin_trajectory(address):
-    """Draw the first times and count the stations."""
+@inner
+def restart(address):
+    """Clear a running system, park the cars of time 0 and draw the first times."""
     w = world(address)
+    zero(address + FIRST_MOVING, PAST_MOVING - FIRST_MOVING)
+    clear_memory(w)
+    w.origin, w.requested = -1, -1
+    for k in range(w.n_stations):
+        s = station(w, k)
+        s.parked, s.reserved = start_of(w, k).parked, 0
+        s.arrivals, s.accepted = 0, 0
+        tally(w, k, 1)
     w.next_arrival = w.arrival_gap * exponential(w, ARRIVALS)
     w.hazard = exponential(w, SERVICE)
-    for k in range(w.n_stations):
-        tally(w, k, 1)
+
+
+@entry(types.void(types.int64))
+def restart_trajectory(address):
+    """`restart`."""
+    restart(address)
 
 
 @entry(types.int64(types.int64, rule_type))
@@ -484,7 +502,7 @@ class CarState(Machine):
     """One running copy of a car-sharing system."""
 
     WORLD, ARRAYS = WORLD, ARRAYS
-    _advance, _apply = next_decision, carry_out
+    _advance, _apply, _restart = next_decision, carry_out, restart_trajectory
 
     def __init__(self, system: CarSharing, params: Sequence[float] = (), samples: int = 0) -> None:
         super().__init__(system, params)
@@ -495,6 +513,7 @@ class CarState(Machine):
         rows["share_to"] = np.cumsum(system.arrival_rates) / system.total_rate
         self.make("trips", system.cars)
         self.make("offers", samples)
+        self.make("start", n)
         uniform_goals, equal = system.destinations is None, not isinstance(system.trip_rate, tuple)
         goals = self.make("goals", 0 if uniform_goals else n * n)
         if not uniform_goals:
@@ -510,24 +529,13 @@ class CarState(Machine):
         """A running copy that keeps what a policy needs."""
         return cls(rule.system, rule.params, rule.samples)
 
-    def begin(self, start: Any = "empty") -> None:
-        """A new trajectory from the streams as they are.
-
-        `start`: ``"empty"`` (roads: all cars parked, evenly over the stations) or the number of
-        cars parked at each station.
-        """
+    def prepare(self, start: Any) -> None:
+        """How trajectories begin: ``"empty"`` (roads: all cars parked, evenly over the stations) or
+        the number of cars parked at each station."""
         cars = even_start(self.system) if isinstance(start, str) else _given(self.system, start)
         if isinstance(start, str) and start != "empty":
             raise ValueError(f"start: must be 'empty' or parked cars by station, got {start!r}")
-        w, rows = self.world[0], self.arrays["stations"]
-        for name in _MOVING:
-            w[name] = 0
-        for name in ("reserved", "arrivals", "accepted"):
-            rows[name] = 0
-        rows["parked"] = cars
-        self.arrays["scratch"]["value"] = 0.0
-        w["origin"] = w["requested"] = -1
-        begin_trajectory(self.address)
+        self.arrays["start"]["parked"] = cars
 
     def totals(self) -> dict[str, Any]:
         """Running totals, for batches."""
@@ -543,10 +551,6 @@ _TOTALS = (
     "area_empty",
     "area_full",
     "area_both",
-)
-_MOVING = ("clock", "kind", "action", "events", "accepted_last", "empty", "full", "both") + (
-    *COUNTS,
-    *(name for name in _TOTALS if name.startswith("area")),
 )
 
 

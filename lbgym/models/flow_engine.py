@@ -31,6 +31,7 @@ from lbgym.engine.layout import (
     SERVICE,
 )
 from lbgym.engine.random import exponential, uniform
+from lbgym.engine.start import zero
 from lbgym.engine.state import Overload
 from lbgym.engine.vocabulary import coin, param, pick
 from lbgym.policies.registry import Family
@@ -42,6 +43,7 @@ from .machine import (
     Machine,
     Rule,
     choice_at,
+    clear_memory,
     families_of,
     make_rule,
     record,
@@ -94,7 +96,7 @@ ARRAYS = {
     "levels": record([("access", "f8", "access rates of the class that chooses")]),
     "start": record([("flows", "i8", "flows of each group at time 0")]),
 }
-WORLD = world_record(
+WORLD, FIRST_MOVING, PAST_MOVING = world_record(
     [
         ("n_classes", "i8", "classes"),
         ("n_groups", "i8", "groups: classes and routes"),
@@ -103,6 +105,9 @@ WORLD = world_record(
         ("fair", "i8", "1: fair drop, 0: tail drop"),
         ("most", "i8", "most flows present"),
         ("level_class", "i8", "class that chooses, -1 if none"),
+        ("first_level", "i8", "its access rate at time 0"),
+    ],
+    [
         ("level", "i8", "its access rate now"),
         ("klass", "i8", "class of the arriving flow"),
         ("pace", "f8", "completions per unit time now"),
@@ -318,17 +323,31 @@ def carry_out(address, action):
     return apply(world(address), action)
 
 
-@entry(types.void(types.int64))
-def begin_trajectory(address):
-    """Draw the first times and let the flows of time 0 in."""
+@inner
+def restart(address):
+    """Clear a running network, let the flows of time 0 in and draw the first times."""
     w = world(address)
+    zero(address + FIRST_MOVING, PAST_MOVING - FIRST_MOVING)
+    clear_memory(w)
+    w.klass = -1
+    for k in range(w.n_classes):
+        c = klass_of(w, k)
+        c.flows, c.area, c.arrivals, c.departed = 0, 0.0, 0, 0
+    for k in range(w.n_groups):
+        group(w, k).flows = 0
     w.next_arrival = w.arrival_gap * exponential(w, ARRIVALS)
     w.hazard = exponential(w, SERVICE)
     for k in range(w.n_groups):
         count(w, k, start_of(w, k).flows)
     w.started = w.present
     if w.n_levels > 1:
-        set_level(w, w.level)
+        set_level(w, w.first_level)
+
+
+@entry(types.void(types.int64))
+def restart_trajectory(address):
+    """`restart`."""
+    restart(address)
 
 
 @entry(types.int64(types.int64, rule_type))
@@ -527,7 +546,7 @@ class FlowState(Machine):
     """One running copy of a flow network."""
 
     WORLD, ARRAYS = WORLD, ARRAYS
-    _advance, _apply = next_decision, carry_out
+    _advance, _apply, _restart = next_decision, carry_out, restart_trajectory
 
     def __init__(
         self, system: FlowNetwork, params: Sequence[float] = (), max_jobs: int = 10_000_000
@@ -555,6 +574,8 @@ class FlowState(Machine):
         levels = (0.0,) if chooser is None else system.flows[chooser].levels
         self.make("levels", len(levels))["access"] = levels
         w["n_levels"], w["level_class"] = len(levels), -1 if chooser is None else chooser
+        if chooser is not None:
+            w["first_level"] = levels.index(system.flows[chooser].access_rate)
 
     def _fill_groups(self) -> None:
         groups = self.system.groups
@@ -581,28 +602,13 @@ class FlowState(Machine):
         """A running copy that keeps what a policy needs."""
         return cls(rule.system, rule.params, max_jobs)
 
-    def begin(self, start: Any = "empty") -> None:
-        """A new trajectory from the streams as they are: ``"empty"``, or flows of each class (on
-        its first route)."""
-        w, rows = self.world[0], self.arrays["classes"]
-        self.arrays["start"]["flows"] = 0
-        if not isinstance(start, str):
-            self.arrays["start"]["flows"][rows["first"]] = self._given(start)
-        elif start != "empty":
+    def prepare(self, start: Any) -> None:
+        """How trajectories begin: ``"empty"``, or flows of each class (on its first route)."""
+        if isinstance(start, str) and start != "empty":
             raise ValueError(f"start: must be 'empty' or flows by class, got {start!r}")
-        for name in _MOVING:
-            w[name] = 0
-        for name in ("flows", "area", "arrivals", "departed"):
-            rows[name] = 0
-        self.arrays["groups"]["flows"] = 0
-        self.arrays["scratch"]["value"] = 0.0
-        rows["access"] = [flow.access_rate for flow in self.system.flows]
-        chooser = self.system.level_class
-        if chooser is not None:
-            flow = self.system.flows[chooser]
-            w["level"] = flow.levels.index(flow.access_rate)
-        w["klass"] = -1
-        begin_trajectory(self.address)
+        given = 0 if isinstance(start, str) else self._given(start)
+        self.arrays["start"]["flows"] = 0
+        self.arrays["start"]["flows"][self.arrays["classes"]["first"]] = given
 
     def _given(self, start: Any) -> NDArray[np.int64]:
         flows = np.asarray(start)
@@ -625,14 +631,6 @@ class FlowState(Machine):
         for name in ("area", "arrivals", "flows"):
             found[f"{name}_by_class"] = rows[name].astype(float)
         return found
-
-
-_MOVING = ("clock", "kind", "action", "events", "arrivals", "level", "pace") + (
-    "present",
-    "area",
-    "departed",
-    "started",
-)
 
 
 def own_links(system: FlowNetwork, k: int, route: Sequence[int]) -> list[int]:

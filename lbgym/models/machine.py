@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -21,6 +22,7 @@ from lbgym.engine import layout
 from lbgym.engine.access import Entry, accessor, inner
 from lbgym.engine.layout import RECORDS
 from lbgym.engine.random import LAYERS
+from lbgym.engine.start import zero
 from lbgym.policies.registry import Call, Family, checked_rule, parse
 from lbgym.suggest import unknown
 
@@ -30,20 +32,23 @@ SAME = 1e-12  # relative; values closer than this tie
 Fields = list[tuple[str, str, str]]  # name, dtype, meaning
 
 # Arrays that every engine has, as the big engine has them.
+_CELL = RECORDS["scratch"].itemsize
 COMMON = {name: RECORDS[name] for name in ("streams", "layers", "params", "scratch")}
 
-# Scalars that every engine has.
-CLOCKWORK: Fields = [
-    ("clock", "f8", "now"),
+# Scalars that every engine has: what a trajectory leaves alone, and what it begins anew with 0.
+SETTINGS: Fields = [
     ("arrival_gap", "f8", "mean time between arrivals"),
-    ("next_arrival", "f8", "when the next arrival comes"),
-    ("hazard", "f8", "unit-rate hazard left until the next completion"),
     ("rest_at", "i8", "`advance` rests once so many have arrived"),
     ("horizon", "f8", "`advance` rests at this time"),
-    ("kind", "i8", "sort of the pending decision, NOTHING if there is none"),
-    ("action", "i8", "what a rule has chosen"),
     ("n_params", "i8", "arguments of the rule"),
     ("n_scratch", "i8", "memory cells of the rule"),
+]
+MOVING: Fields = [
+    ("clock", "f8", "now"),
+    ("next_arrival", "f8", "when the next arrival comes"),
+    ("hazard", "f8", "unit-rate hazard left until the next completion"),
+    ("kind", "i8", "sort of the pending decision, NOTHING if there is none"),
+    ("action", "i8", "what a rule has chosen"),
     ("arrivals", "i8", "arrivals dealt with"),
     ("events", "i8", "events"),
 ]
@@ -54,18 +59,27 @@ def record(fields: Fields) -> np.dtype[Any]:
     return np.dtype([(name, kind) for name, kind, _ in fields], align=True)
 
 
-def world_record(scalars: Fields, arrays: Mapping[str, Any]) -> np.dtype[Any]:
-    """The dtype of a world: scalars, then address and size of every array."""
+def world_record(
+    settings: Fields, moving: Fields, arrays: Mapping[str, Any]
+) -> tuple[np.dtype[Any], int, int]:
+    """The dtype of a world: scalars, then address and size of every array; and the bytes between
+    which the scalars lie that a trajectory begins anew."""
     names = [*arrays, *COMMON]
-    return np.dtype(
-        [(name, kind) for name, kind, _ in [*CLOCKWORK, *scalars]]
-        + [(f"at_{name}", "i8") for name in names]
-        + [(f"size_{name}", "i8") for name in names],
-        align=True,
-    )
+    addresses = [(f"at_{name}", "i8") for name in names]
+    scalars = [(name, kind) for name, kind, _ in [*SETTINGS, *settings, *MOVING, *moving]]
+    sizes = [(f"size_{name}", "i8") for name in names]
+    dtype = np.dtype([*scalars, *addresses, *sizes], align=True)
+    fields: Any = dtype.fields
+    return dtype, int(fields["clock"][1]), int(fields[addresses[0][0]][1])
 
 
-class Machine:
+@inner
+def clear_memory(w):
+    """Empty the rule's memory."""
+    zero(w.at_scratch, w.size_scratch * _CELL)
+
+
+class Machine(ABC):
     """One running copy of a system: `advance` to the next decision, `apply` it.
 
     Subclasses name their records and fill the arrays; `seed`, then `begin`, start a trajectory.
@@ -75,6 +89,7 @@ class Machine:
     ARRAYS: ClassVar[Mapping[str, np.dtype[Any]]]
     _advance: ClassVar[Entry]
     _apply: ClassVar[Entry]
+    _restart: ClassVar[Entry]
 
     def __init__(self, system: Any, params: Sequence[float] = (), scratch: int = 0) -> None:
         self.system = system
@@ -117,6 +132,15 @@ class Machine:
         words = generator.integers(1, 2**64, size=(layout.STREAMS, 4), dtype=np.uint64)
         for k, field in enumerate("abcd"):
             self.arrays["streams"][field] = words[:, k]
+
+    def begin(self, start: Any = "empty") -> None:
+        """A new trajectory from the streams as they are."""
+        self.prepare(start)
+        self._restart(self.address)
+
+    @abstractmethod
+    def prepare(self, start: Any) -> None:
+        """Say how trajectories are to begin; ValueError if that is impossible."""
 
     def rest(self, arrivals: int | None, horizon: float = np.inf) -> None:
         """Where `advance` comes to rest at the latest: after so many arrivals, at such a time."""
