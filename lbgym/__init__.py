@@ -41,8 +41,14 @@ ENVIRONMENTS = {
     "lbgym/LocalChoice-v0": "lbgym.envs.models:LocalChoiceEnv",
     "lbgym/LocalSearchOpen-v0": "lbgym.envs.models:LocalSearchOpenEnv",
     "lbgym/LocalSearchClosed-v0": "lbgym.envs.models:LocalSearchClosedEnv",
+    "lbgym/CarSharing-v0": "lbgym.envs.car_sharing:CarSharingEnv",
+    "lbgym/FlowNetwork-v0": "lbgym.envs.flow_network:FlowNetworkEnv",
 }
 
 for _id, _entry_point in ENVIRONMENTS.items():
     if _id not in registry:
-        register(id=_id, entry_point=_entry_point)
+        _name = (
+            _entry_point.partition(":")[2].removesuffix("Env").replace("Dispatch", "MultiRouter")
+        )
+        _vector = f"lbgym.envs.vector:{_name}VectorEnv"
+        register(id=_id, entry_point=_entry_point, vector_entry_point=_vector)

@@ -119,6 +119,16 @@ def show_once(address):
     desk.at_row += desk.row_bytes
 
 
+@entry(types.void(types.int64, types.int64, types.boolean[::1], types.int64))
+def show_rows(address, size, chosen, at_rows):
+    """Write the observations of the chosen rows once more, one row after another from `at_rows`."""
+    for k in range(len(chosen)):
+        if chosen[k]:
+            desk = desk_at(address + k * size)
+            desk.at_row = at_rows + k * desk.row_bytes
+            call_with(desk.at_show, address + k * size, 0)
+
+
 @entry(types.void(types.int64, types.int8[:, ::1], types.int64))
 def mask_rows(address, masks, size):
     """1 for each action that is allowed now: masks (rows, choices), desks of `size` bytes."""

@@ -233,6 +233,7 @@ class DispatchTask(Task):
         "state": lambda w, arrays: arrays["servers"]["length"].astype(np.int64),
         "counts": layout.COUNTS,
     }
+    SHOWN_ARRAYS = ("servers",)
 
     def __init__(
         self,
@@ -323,6 +324,11 @@ class DispatchTask(Task):
         pools = tuple(pool.servers for pool in self.system.pools)
         shown = (self.shown.columns, self.shown.context)
         return pools, self.system.router_count, shown, self.action, self.shown.rows
+
+    def describe_shape(self) -> str:
+        """Servers and routers."""
+        pools = " + ".join(str(pool.servers) for pool in self.system.pools)
+        return f"{pools} servers, {self.system.router_count} routers, {self.shown.rows} choices"
 
     def picture(self, row: Row, last_action: int | None) -> str:
         """Queues as bars."""
@@ -448,21 +454,6 @@ class DispatchEnv(DecisionEnv):
     defaults: ClassVar[Mapping[str, Any]] = {"system": "flagship"}
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        """Names of the table's columns."""
-        return self.task.columns
-
-    @property
-    def context(self) -> tuple[str, ...]:
-        """Names of the values behind the table."""
-        return self.task.context
-
-    @property
-    def action(self) -> str:
-        """What actions name: "server", "candidate", "pool" or "move"."""
-        return self.task.action
-
-    @property
     def samples(self) -> int:
         """Servers sampled for each job."""
         return self.task.samples
@@ -471,13 +462,6 @@ class DispatchEnv(DecisionEnv):
     def place(self) -> str | None:
         """The policy that places new jobs, if the agent does not."""
         return self.task.place
-
-    def table(self, observation: NDArray[np.float32]) -> dict[str, Any]:
-        """An observation by name: column -> array (rows,), context -> number."""
-        table = self.task.shown.table(observation)
-        if np.ndim(observation) == 1:
-            table |= {name: float(table[name]) for name in self.context}
-        return table
 
 
 if DispatchEnv.__doc__:  # python -OO has none

@@ -97,7 +97,8 @@ def _decision(state: State) -> str:
 _WIDTH, _HEIGHT, _MARGIN = 480, 200, 8  # about: columns and jobs are whole numbers of pixels
 _MOST_COLUMNS, _MOST_LEVELS, _LEVELS = 400, 40, 20
 _PAPER, _LIMIT, _LINE = (255, 255, 255), (70, 70, 70), (190, 190, 190)
-_MESSAGE, _SOURCE, _TARGET, _SAMPLED = (235, 160, 0), (200, 40, 40), (30, 150, 60), (130, 130, 130)
+_MESSAGE, _SAMPLED = (235, 160, 0), (130, 130, 130)
+SOURCE, TARGET = (200, 40, 40), (30, 150, 60)
 _POOLS = ((31, 119, 180), (148, 103, 189), (23, 150, 140), (140, 86, 75), (214, 90, 150))
 
 
@@ -149,6 +150,35 @@ def _marks(state: State) -> dict[int, tuple[int, int, int]]:
     """The colour of the mark under a server, of those that have one."""
     w = state.world[0]
     if w["kind"] != ARRIVAL:
-        return {int(w["source"]): _SOURCE, int(w["target"]): _TARGET}
+        return {int(w["source"]): SOURCE, int(w["target"]): TARGET}
     sampled: Iterable[int] = state.arrays["candidates"]["server"].tolist()
     return dict.fromkeys(sampled, _SAMPLED) | dict.fromkeys(_held(state), _MESSAGE)
+
+
+def columns(
+    dark: NDArray[np.int64],
+    pale: NDArray[np.int64],
+    line: NDArray[np.int64],
+    marks: dict[int, tuple[int, int, int]],
+) -> Pixels:
+    """Columns of dark and, on top of them, pale blocks; a line at a height; marks below."""
+    shown = np.linspace(0, len(dark) - 1, min(len(dark), _MOST_COLUMNS)).astype(np.int64)
+    levels = min(max(int(line.max()), 1), _MOST_LEVELS)
+    wide, high = max(_WIDTH // len(shown), 1), max(_HEIGHT // levels, 2)
+    floor = _MARGIN + high * (levels + 1)
+    shape = (floor + 2 * _MARGIN, wide * len(shown) + 2 * _MARGIN, 3)
+    pixels: Pixels = np.full(shape, _PAPER, np.uint8)
+    colour = np.array(_POOLS[0])
+    for column, k in enumerate(shown.tolist()):
+        left = _MARGIN + column * wide
+        across = slice(left, left + max(wide - 2, 1))
+        low, top = (floor - high * min(int(x), levels) for x in (dark[k], dark[k] + pale[k]))
+        pixels[top:floor, across] = (colour + 2 * np.array(_PAPER)) // 3
+        pixels[low:floor, across] = colour
+        pixels[floor - high : top - 1 : -high, across] = _PAPER  # between blocks
+        if line[k] <= levels:
+            pixels[floor - high * int(line[k]) - 1, across] = _LIMIT
+        if k in marks:
+            pixels[floor + 3 : floor + 9, across] = marks[k]
+    pixels[floor, _MARGIN : shape[1] - _MARGIN] = _LINE
+    return pixels

@@ -196,6 +196,28 @@ class DecisionEnv(gym.Env[Obs, np.int64]):
         self._must_run("action_masks")
         return self._mask().astype(np.bool_)
 
+    def table(self, observation: NDArray[np.float32]) -> dict[str, Any]:
+        """An observation by name: column -> array (rows,), context -> number."""
+        table: dict[str, Any] = self.task.shown.table(observation)
+        if np.ndim(observation) == 1:
+            table |= {name: float(x) for name, x in table.items() if np.ndim(x) == 0}
+        return table
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the table's columns."""
+        return self.task.columns
+
+    @property
+    def context(self) -> tuple[str, ...]:
+        """Names of the values behind the table."""
+        return self.task.context
+
+    @property
+    def action(self) -> str:
+        """What actions name."""
+        return self.task.action
+
     @property
     def system(self) -> Any:
         """What is simulated."""

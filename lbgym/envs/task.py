@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from lbgym.engine import layout
 from lbgym.engine.state import Overload
+from lbgym.kinds import read
 from lbgym.suggest import unknown
 
 from .desk import DESK, Functions, begin_once, show_once, step_once
@@ -47,10 +48,15 @@ class Task(ABC):
 
     FUNCTIONS: ClassVar[Functions]
     FACTS: ClassVar[Mapping[str, Fact | Mapping[str, str]]]  # a mapping: names of world fields
+    SHOWN_ARRAYS: ClassVar[tuple[str, ...]] = ()  # the arrays that facts look at
 
     system: Any
     observation_space: spaces.Box
     action_space: spaces.Discrete
+    shown: Any  # has ``table(observation)``
+    columns: tuple[str, ...]
+    context: tuple[str, ...]
+    action: str
     width: int
     info_keys: tuple[str, ...]
     start: Any
@@ -77,6 +83,10 @@ class Task(ABC):
     @abstractmethod
     def shape(self) -> tuple[Any, ...]:
         """What rows of one vector environment must agree in."""
+
+    @abstractmethod
+    def describe_shape(self) -> str:
+        """The same in words."""
 
     @abstractmethod
     def picture(self, row: Row, last_action: int | None) -> str:
@@ -246,3 +256,66 @@ def options_given(options: Any, key: str) -> Mapping[str, Any]:
         if name != key:
             raise ValueError(f"options: {unknown('key', name, (key,))}")
     return options
+
+
+def model_system(thing: Any, kind: Any) -> Any:
+    """The system of a kind; ValueError if it is of another."""
+    system = read(thing)
+    if not isinstance(system, kind):
+        raise ValueError(
+            f"system: must be a {kind.__name__}, its dict, a scenario's name or the path of a "
+            f".toml file, got a {type(system).__name__}"
+        )
+    return system
+
+
+def meaningless(field: str, value: Any, *allowed: Any) -> None:
+    """Raise ValueError if an argument that means nothing here says something."""
+    if value not in allowed:
+        raise ValueError(
+            f"{field}: means nothing for this environment; leave it out, got {value!r}"
+        )
+
+
+def observed(observe: Any, known: Sequence[str]) -> list[str]:
+    """Names of what is to be shown, each known and given once."""
+    if isinstance(observe, str) or not isinstance(observe, Sequence) or not observe:
+        raise ValueError(f"observe: must be a list of columns, got {observe!r}")
+    for k, name in enumerate(observe):
+        if name not in known:
+            raise ValueError(f"observe: {unknown('column', name, known)}")
+        if name in observe[:k]:
+            raise ValueError(f"observe: column {name!r} is given twice")
+    return list(observe)
+
+
+class Segments:
+    """An observation as named stretches of numbers, one after another.
+
+    parts : (name, length, highest value), length 0 for a single number, which stands alone
+    """
+
+    def __init__(self, parts: Sequence[tuple[str, int, float]]) -> None:
+        self.parts = [(name, length) for name, length, _ in parts]
+        lengths = [max(length, 1) for _, length in self.parts]
+        self.width = sum(lengths)
+        self.ends = np.cumsum(lengths).tolist()
+        high = np.repeat(np.array([high for *_, high in parts], np.float32), lengths)
+        self.space = spaces.Box(np.zeros_like(high), high, dtype=np.float32)
+
+    def place(self, name: str) -> int:
+        """Where a stretch begins, -1 if it is not shown."""
+        for (known, length), end in zip(self.parts, self.ends, strict=True):
+            if known == name:
+                return int(end) - max(length, 1)
+        return -1
+
+    def table(self, observation: NDArray[np.float32]) -> dict[str, Any]:
+        """Name -> (..., length), or (...) for a single number, of observations (..., width)."""
+        obs = np.asarray(observation)
+        if obs.ndim == 0 or obs.shape[-1] != self.width:
+            raise ValueError(f"observation: must have {self.width} values, got shape {obs.shape}")
+        found: dict[str, Any] = {}
+        for (name, length), end in zip(self.parts, self.ends, strict=True):
+            found[name] = obs[..., end - length : end] if length else obs[..., end - 1]
+        return found

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from lbgym.engine import layout
 
 from .car_sharing import CarSharingEnv
-from .desk import DESK, MASKED, begin_rows, mask_rows, step_rows
+from .desk import DESK, begin_rows, mask_rows, show_rows, step_rows
 from .dispatch import DispatchEnv
 from .flow_network import FlowNetworkEnv
 from .models import (
@@ -65,6 +65,7 @@ class DecisionVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     env_class: ClassVar[type[DecisionEnv]]
     metadata: dict[str, Any]
+    single_action_space: spaces.Discrete
 
     def __init__(
         self,
@@ -160,8 +161,8 @@ class DecisionVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         """What each row was seeded with; -1 if nobody knows."""
         return tuple(self._seeds)
 
-    @property
-    def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
+    @property  # type: ignore[misc]
+    def np_random(self) -> Any:
         """The generators of the rows, which seed their streams."""
         return tuple(self._generator(k) for k in range(self.num_envs))
 
@@ -181,7 +182,7 @@ class DecisionVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             raise ValueError(
                 f"seed: must be one number or num_envs={self.num_envs} of them, got {len(seeds)}"
             )
-        for k in np.flatnonzero(chosen):
+        for k in np.flatnonzero(chosen).tolist():
             if seeds[k] is not None:
                 self._generators[k], self._seeds[k] = gym.utils.seeding.np_random(seeds[k])
             elif self._rows[k].seeded:
@@ -207,14 +208,16 @@ class DecisionVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self._seed(chosen, seed)
         for k in np.flatnonzero(chosen):
             self._rows[k].prepare(starts[k])
+        if masked and self._status == "new" and not chosen.all():
+            raise ResetNeeded("reset of some rows before all were reset: reset all first")
         obs = np.empty(self._shape, np.float32)
-        if masked and self._status != "new":
-            obs[...] = self._last
+        if not chosen.all():
+            show_rows(self._at, DESK.itemsize, ~chosen, obs.ctypes.data)
         self._begin(chosen, obs)
         for k in np.flatnonzero(chosen):
             self._rows[k].task.check_start(self._rows[k].state)
         self._status = "running"
-        return self._shown(obs), self._infos(chosen, np.zeros(self.num_envs))
+        return obs, self._infos(chosen, np.zeros(self.num_envs))
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Carry out an action in each row, integers of shape (num_envs,)."""
@@ -238,15 +241,12 @@ class DecisionVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         if later:
             reasons = self._settle(actions, outcome)
         if self._limit:
-            self._count_steps(ended if resets else None, truncated)
-        begun = ended if resets else None
+            self._count_steps(ended if resets else np.zeros(n, np.bool_), truncated)
         infos = self._infos(np.ones(n, np.bool_), elapsed)
         _add_reasons(infos, reasons, n)
-        if not resets and self.autoreset_mode is AutoresetMode.SAME_STEP:
-            infos = self._same_step(obs, terminated | truncated, infos)
-        if begun is not None and begun.any():
-            self._steps[begun] = 0
-        return self._shown(obs), rewards, terminated, truncated, infos
+        if self.autoreset_mode is AutoresetMode.SAME_STEP:
+            infos = self._same_step(obs, terminated | truncated, infos, elapsed)
+        return obs, rewards, terminated, truncated, infos
 
     def render(self) -> tuple[Any, ...] | None:
         """A picture of each row."""
@@ -302,29 +302,25 @@ class DecisionVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
                 array[k] = value
         return reasons
 
-    def _count_steps(self, begun: Bools | None, truncated: Bools) -> None:
+    def _count_steps(self, begun: Bools, truncated: Bools) -> None:
         """Truncate the episodes that have taken all their steps."""
         self._steps += 1
-        if begun is not None:
-            self._steps[begun] = 0
+        self._steps[begun] = 0
         late = self._steps >= self._limit
         truncated |= late
         self._desks["ended"] |= late
 
-    def _same_step(self, obs: Any, over: Bools, infos: dict[str, Any]) -> dict[str, Any]:
+    def _same_step(self, obs: Any, over: Bools, infos: dict[str, Any], elapsed: Any) -> Any:
         """Begin the rows whose episode is over; what they ended with goes into infos."""
         if not over.any():
             return infos
         final = np.full(self.num_envs, None, dtype=object)
         for k in np.flatnonzero(over):
             final[k] = obs[k].copy()
-        ended = {"final_obs": final, "_final_obs": over.copy()}
+        ended: dict[str, Any] = {"final_obs": final, "_final_obs": over.copy()}
         ended |= {"final_info": _only(infos, over), "_final_info": over.copy()}
-        reasons = {k: v for k, v in infos.items() if k.lstrip("_") == "overload"}
         self._begin(over, obs)
-        fresh = self._infos(np.ones(self.num_envs, np.bool_), _zeroed(infos.get("dt"), over))
-        kept = {name: array for name, array in fresh.items() if name not in reasons}
-        return {**ended, **kept}
+        return ended | self._infos(np.ones(self.num_envs, np.bool_), np.where(over, 0.0, elapsed))
 
     def _checked(self, actions: Any) -> NDArray[np.int64]:
         """Actions as the compiled step takes them; ValueError says which row's is wrong."""
@@ -360,11 +356,6 @@ class DecisionVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             raise ResetNeeded(f"{what} before reset: call reset first")
         if self._status == "closed":
             raise ClosedEnvironmentError(f"{what} after close: make a new environment")
-
-    def _shown(self, obs: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Observations on their way out; a partial reset shows those of the other rows again."""
-        self._last = obs.copy() if self.autoreset_mode is AutoresetMode.DISABLED else obs
-        return obs
 
     # --- what else can be seen --------------------------------------------------------------------
     def _masks(self) -> NDArray[np.int8]:
@@ -431,11 +422,6 @@ def _add_reasons(infos: dict[str, Any], reasons: Mapping[int, str], n: int) -> N
         for k, reason in reasons.items():
             words[k], rows[k] = reason, True
         infos["overload"], infos["_overload"] = words, rows
-
-
-def _zeroed(elapsed: Any, rows: Bools) -> Any:
-    """Elapsed times, 0 where an episode begins."""
-    return None if elapsed is None else np.where(rows, 0.0, elapsed)
 
 
 def _mode(mode: Any) -> AutoresetMode:
