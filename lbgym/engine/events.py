@@ -68,8 +68,9 @@ def depart(w, i, place):
     w.departed += 1
     w.response_sum += response
     w.arrived_sum -= arrived
-    k = (bits(response) >> _BIN_SHIFT) - _BIN_OFFSET
-    bin_of(w, min(max(k, 0), BINS - 1)).count += 1
+    if w.size_histogram > 0:
+        k = (bits(response) >> _BIN_SHIFT) - _BIN_OFFSET
+        bin_of(w, min(max(k, 0), BINS - 1)).count += 1
     if w.messages_on and server(w, i).length == 0:
         send(w, i)
 

@@ -55,6 +55,8 @@ class State:
         Arguments of the rule and the number of its memory cells.
     max_jobs : int
         Most jobs in the system; more raise `Overload`.
+    histogram : bool
+        Response times are counted.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class State:
         params: Sequence[float] = (),
         scratch: int = 0,
         max_jobs: int = 10_000_000,
+        histogram: bool = True,
     ) -> None:
         self.system = system
         self.max_jobs = max_jobs
@@ -112,7 +115,7 @@ class State:
             made(name, routers * n if memory else 0)
         made("sent_since_read", routers * n if read_memory else 0)
         made("candidates", samples)
-        made("histogram", layout.BINS)
+        made("histogram", layout.BINS if histogram else 0)
         made("streams", layout.STREAMS)
         made("params", len(params))["value"] = params
         made("scratch", scratch)

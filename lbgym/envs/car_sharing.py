@@ -246,7 +246,6 @@ class CarSharingTask(Task):
         ),
         "counts": {name: name for name in car_engine.COUNTS},
     }
-    SHOWN_ARRAYS = ("stations",)
 
     def __init__(
         self,
@@ -293,7 +292,7 @@ class CarSharingTask(Task):
             + [(name, 0, last) for name in self.context]
         )
 
-    def new_state(self, system: CarSharing) -> CarState:
+    def new_state(self, system: CarSharing, light: bool = False) -> CarState:
         """A running copy."""
         return CarState(system, samples=self.samples)
 
@@ -344,6 +343,8 @@ class CarSharingTask(Task):
 
 class CarsRecord:
     """The `CARS` record of a row."""
+
+    OWN = ("record",)
 
     def __init__(self, task: CarSharingTask) -> None:
         shown = [COLUMNS[name][0] for name in task.columns]

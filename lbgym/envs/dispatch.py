@@ -233,7 +233,6 @@ class DispatchTask(Task):
         "state": lambda w, arrays: arrays["servers"]["length"].astype(np.int64),
         "counts": layout.COUNTS,
     }
-    SHOWN_ARRAYS = ("servers",)
 
     def __init__(
         self,
@@ -260,6 +259,7 @@ class DispatchTask(Task):
         self.system: System = as_system(given("system", system))
         self.action, samples = _action(given("action", action), self.system)
         self.shown = Observation(self.system, given("observe", observe), self.action, samples)
+        self._view: Any = None
         self.columns, self.context = self.shown.columns, self.shown.context
         self.samples = self.shown.samples
         self.placement = _placement(place, self.action, self.system)
@@ -285,7 +285,7 @@ class DispatchTask(Task):
         if self.system.closed_jobs == self.system.limits.sum():
             raise ValueError("closed_jobs: fill every place, so that no job can move")
 
-    def new_state(self, system: System) -> State:
+    def new_state(self, system: System, light: bool = False) -> State:
         """A running copy that keeps what the observation and the placement need."""
         shown = self.shown
         kept: dict[str, Any] = {
@@ -299,11 +299,19 @@ class DispatchTask(Task):
         if self.placement is not None:  # its rule runs in the engine, and acts for all routers
             kept |= self.placement.parts.needs()
         asks = "queue_probed" in shown.columns
-        return State(system, **kept | {"ring_asks": asks, "max_jobs": self.max_jobs})
+        return State(
+            system, **kept | {"ring_asks": asks, "max_jobs": self.max_jobs}, histogram=not light
+        )
 
     def new_record(self, row: Row) -> TableRecord:
         """Observation, prices and the rest."""
         return TableRecord(self, row.state)
+
+    def view_of(self, state: State) -> Any:
+        """The compiled description of the observation, one for all rows of a system."""
+        if self._view is None:
+            self._view = self.shown.record(state)
+        return self._view
 
     def prices(self, system: System) -> NDArray[Any]:
         """The `PRICES` record, shape (1,)."""
@@ -342,8 +350,10 @@ class DispatchTask(Task):
 class TableRecord:
     """The `TABLE` record of a row and the arrays behind its addresses."""
 
+    OWN = ("record", "totals", "prices")
+
     def __init__(self, task: DispatchTask, state: State) -> None:
-        self.view = task.shown.record(state)
+        self.view = task.view_of(state)
         self.prices = task.prices(state.system)
         self.totals = np.zeros(1, TOTALS)
         self.placement = task.placement

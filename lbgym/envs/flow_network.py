@@ -192,7 +192,6 @@ class FlowNetworkTask(Task):
         "state": lambda w, arrays: arrays["classes"]["flows"].astype(np.int64),
         "counts": {name: name for name in flow_engine.COUNTS},
     }
-    SHOWN_ARRAYS = ("classes",)
 
     def __init__(
         self,
@@ -249,7 +248,7 @@ class FlowNetworkTask(Task):
         highs = {"class": max(1.0, self.system.classes - 1.0), "level": max(1.0, n - 1.0)}
         return Segments([(name, sizes.get(name, 0), highs.get(name, 1.0)) for name in self.columns])
 
-    def new_state(self, system: FlowNetwork) -> FlowState:
+    def new_state(self, system: FlowNetwork, light: bool = False) -> FlowState:
         """A running copy."""
         return FlowState(system, max_jobs=self.max_jobs)
 
@@ -297,6 +296,8 @@ class FlowNetworkTask(Task):
 
 class FlowsRecord:
     """The `FLOW_TASK` record of a row."""
+
+    OWN = ("record",)
 
     def __init__(self, task: FlowNetworkTask) -> None:
         self.codes = np.array([SHOWN[name][0] for name in task.columns], np.int64)

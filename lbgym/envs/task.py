@@ -23,6 +23,7 @@ from lbgym.suggest import unknown
 from .desk import DESK, Functions, begin_once, show_once, step_once
 
 _NEVER = 1 << 62
+_LINE = 64  # bytes of a cache line
 
 # A key of `info`: what the world record (or records, of many rows) and the arrays say. The arrays
 # of many rows have one dimension more.
@@ -48,7 +49,6 @@ class Task(ABC):
 
     FUNCTIONS: ClassVar[Functions]
     FACTS: ClassVar[Mapping[str, Fact | Mapping[str, str]]]  # a mapping: names of world fields
-    SHOWN_ARRAYS: ClassVar[tuple[str, ...]] = ()  # the arrays that facts look at
 
     system: Any
     observation_space: spaces.Box
@@ -66,12 +66,14 @@ class Task(ABC):
     closed: bool = False
 
     @abstractmethod
-    def new_state(self, system: Any) -> Any:
-        """A running copy of a system of the task's shape."""
+    def new_state(self, system: Any, light: bool) -> Any:
+        """A running copy of a system of the task's shape; light: without what only `simulate`
+        reads."""
 
     @abstractmethod
     def new_record(self, row: Row) -> Any:
-        """What else the compiled step reads: an object with ``link() -> address``."""
+        """What else the compiled step reads: an object with ``link() -> address``, and with the
+        names of those of its arrays that each row has to itself in ``OWN``."""
 
     @abstractmethod
     def start_of(self, options: Mapping[str, Any]) -> Any:
@@ -113,10 +115,10 @@ class Task(ABC):
 class Row:
     """A running copy of a task."""
 
-    def __init__(self, task: Task, desk: NDArray[Any] | None = None, system: Any = None) -> None:
+    def __init__(self, task: Task, light: bool = False) -> None:
         self.task = task
-        self.state = task.new_state(task.system if system is None else system)
-        self.desk = np.zeros(1, DESK) if desk is None else desk
+        self.state = task.new_state(task.system, light)
+        self.desk = np.zeros(1, DESK)
         this = self.desk[0]
         this["row_bytes"] = 4 * task.width
         this["masked"] = task.masked
@@ -140,6 +142,27 @@ class Row:
 
     def __setstate__(self, values: dict[str, Any]) -> None:
         self.__dict__.update(values)
+        self.link()
+
+    # --- memory -----------------------------------------------------------------------------------
+    def owned(self) -> dict[str, NDArray[Any]]:
+        """The arrays that make up this row, by name."""
+        own = {name: getattr(self.record, name) for name in self.record.OWN}
+        shared = ("layers", "warm")
+        arrays = {name: x for name, x in self.state.arrays.items() if name not in shared}
+        return {"desk": self.desk, "world": self.state.world, **own, **arrays}
+
+    def own(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Use these arrays from now on."""
+        for name, array in arrays.items():
+            if name == "desk":
+                self.desk = array
+            elif name == "world":
+                self.state.world = array
+            elif name in self.record.OWN:
+                setattr(self.record, name, array)
+            else:
+                self.state.arrays[name] = array
         self.link()
 
     # --- beginning --------------------------------------------------------------------------------
@@ -197,6 +220,34 @@ class Row:
             w["chosen"] = 0
         show_once(self.address)
         this["status"], this["truncated"], this["reward"], this["dt"] = layout.DECIDE, 1, 0.0, 0.0
+
+
+def gather(rows: Sequence[Row]) -> dict[str, NDArray[Any]]:
+    """Move each row into one stretch of memory, one row after another, so that stepping them all
+    misses few pages; returns arrays over all rows by name, shape (rows, length).
+
+    An array whose length differs between rows stays where it is.
+    """
+    parts = [row.owned() for row in rows]
+    names = [name for name, x in parts[0].items() if len({len(own[name]) for own in parts}) == 1]
+    places, end = {}, 0
+    for name in names:
+        places[name] = end
+        end += -(-parts[0][name].nbytes // _LINE) * _LINE
+    stride = end + _LINE * (1 - end // _LINE % 2)  # an odd number of lines: rows share no sets
+    block = np.zeros(stride * len(rows) + _LINE, np.uint8)
+    first = -block.ctypes.data % _LINE
+    views = {}
+    for name in names:
+        one = parts[0][name]
+        strides = (stride, one.dtype.itemsize)
+        shape = (len(rows), len(one))
+        views[name] = np.ndarray(shape, one.dtype, block.data, first + places[name], strides)
+        for view, own in zip(views[name], parts, strict=True):
+            view[...] = own[name]
+    for k, row in enumerate(rows):
+        row.own({name: view[k] for name, view in views.items()})
+    return views
 
 
 # --- reading arguments ----------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from lbgym.engine import layout
 
 from .car_sharing import CarSharingEnv
-from .desk import DESK, begin_rows, mask_rows, show_rows, step_rows
+from .desk import begin_rows, mask_rows, show_rows, step_rows
 from .dispatch import DispatchEnv
 from .flow_network import FlowNetworkEnv
 from .models import (
@@ -32,7 +32,7 @@ from .models import (
     StaleInformationEnv,
 )
 from .shell import DecisionEnv, render_mode_given
-from .task import Row, Task, whole
+from .task import Row, Task, gather, whole
 
 Bools = NDArray[np.bool_]
 
@@ -90,7 +90,7 @@ class DecisionVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self.threads = min(whole("threads", threads, 1), self.num_envs)
-        self._rows = [Row(tasks[k % len(tasks)]) for k in range(self.num_envs)]
+        self._rows = [Row(tasks[k % len(tasks)], light=True) for k in range(self.num_envs)]
         self._generators: list[Any] = [None] * self.num_envs
         self._seeds: list[Any] = [None] * self.num_envs
         self._steps = np.zeros(self.num_envs, np.int64)
@@ -128,18 +128,10 @@ class DecisionVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             row.task.check_start(row.state)
 
     def _gather(self) -> None:
-        """Lay the rows' desks, worlds and what infos show one after another."""
-        self._desks = np.concatenate([row.desk for row in self._rows])
-        self._worlds = np.concatenate([row.state.world for row in self._rows])
-        shown = self.task.SHOWN_ARRAYS
-        self._arrays = {
-            name: np.stack([row.state.arrays[name] for row in self._rows]) for name in shown
-        }
-        for k, row in enumerate(self._rows):
-            row.desk, row.state.world = self._desks[k : k + 1], self._worlds[k : k + 1]
-            for name in shown:
-                row.state.arrays[name] = self._arrays[name][k]
-            row.link()
+        """Lay the rows one after another in memory, and bind the compiled steps."""
+        self._arrays = gather(self._rows)
+        self._desks, self._worlds = self._arrays["desk"][:, 0], self._arrays["world"][:, 0]
+        self._size = self._desks.strides[0]
         self._at = int(self._desks.ctypes.data)
         self._step_rows, self._begin_rows = step_rows.direct(), begin_rows.direct()
         bounds = np.linspace(0, self.num_envs, self.threads + 1).astype(int)
@@ -212,7 +204,7 @@ class DecisionVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             raise ResetNeeded("reset of some rows before all were reset: reset all first")
         obs = np.empty(self._shape, np.float32)
         if not chosen.all():
-            show_rows(self._at, DESK.itemsize, ~chosen, obs.ctypes.data)
+            show_rows(self._at, self._size, ~chosen, obs.ctypes.data)
         self._begin(chosen, obs)
         for k in np.flatnonzero(chosen):
             self._rows[k].task.check_start(self._rows[k].state)
@@ -273,10 +265,10 @@ class DecisionVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         return sum(int(done.result()) for done in work)
 
     def _step_part(self, first: int, last: int, resets: bool, actions: Any, *memory: Any) -> Any:
-        return self._step_rows(self._at, DESK.itemsize, first, last, int(resets), actions, *memory)
+        return self._step_rows(self._at, self._size, first, last, int(resets), actions, *memory)
 
     def _begin_part(self, first: int, last: int, chosen: Bools, at_rows: int) -> Any:
-        return self._begin_rows(self._at, DESK.itemsize, first, last, chosen, at_rows)
+        return self._begin_rows(self._at, self._size, first, last, chosen, at_rows)
 
     def _begin(self, chosen: Bools, obs: NDArray[np.float32]) -> None:
         """Begin the chosen rows anew, their observations in place."""
@@ -360,7 +352,7 @@ class DecisionVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     # --- what else can be seen --------------------------------------------------------------------
     def _masks(self) -> NDArray[np.int8]:
         masks = np.empty((self.num_envs, int(self.single_action_space.n)), np.int8)
-        mask_rows(self._at, masks, DESK.itemsize)
+        mask_rows(self._at, masks, self._size)
         return masks
 
     def action_masks(self) -> Bools:
