@@ -137,12 +137,12 @@ def rates(jobs: int, seed: int, cap: int | None = None) -> Iterator[Row]:
     yield row("rates", "flow-rate", "optimal", what, flows, best_fixed, "below", **said)
 
 
-def drops(loads: Sequence[float], jobs: int, seed: int) -> Iterator[Row]:
+def drops(loads: Sequence[float], jobs: int, seed: int, cap: int | None = None) -> Iterator[Row]:
     """Tail drop and fair drop."""
     for k, load in enumerate(loads):
         for drop in ("tail", "fair"):
             network = two_links(load, drop=drop)
-            exact = theory.exact(network, RATE).jobs_in_system
+            exact = theory.exact(network, RATE, cap).jobs_in_system
             found = simulate(network, RATE, jobs=jobs, seed=seed + k)
             name = f"two links, rho = ({load:g}, {OTHERS}, {OTHERS})"
             said: dict[str, Any] = {"x": load, "jobs": jobs, "seed": seed + k}
@@ -159,12 +159,13 @@ def drops(loads: Sequence[float], jobs: int, seed: int) -> Iterator[Row]:
 def study(quick: bool, seed: int) -> list[Row]:
     """All rows."""
     jobs = 200_000 if quick else 10_000_000
+    cap = QUICK_CUT if quick else None
     return [
         *boundary(jobs, seed),
         *upstream(jobs, seed + 20),
         *unstable(2 * jobs, seed + 30),
-        *rates(2 * jobs, seed + 40, QUICK_CUT if quick else None),
-        *drops(FAIR[:2] if quick else FAIR, jobs, seed + 50),
+        *rates(2 * jobs, seed + 40, cap),
+        *drops(FAIR[:2] if quick else FAIR, jobs, seed + 50, cap),
     ]
 
 
