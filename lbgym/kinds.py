@@ -151,5 +151,5 @@ def by_kind(function: Front) -> Front:
 
 def _instead(kind: Kind) -> str:
     """What theory there is for a kind."""
-    known = [name for name in _FRONTS if hasattr(kind.part("theory"), name)]
+    known = [name for name in sorted(_FRONTS) if hasattr(kind.part("theory"), name)]
     return f"use {', '.join(known)} or simulate"

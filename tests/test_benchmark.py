@@ -17,6 +17,7 @@ from interrupting import heed_interrupts
 
 from lbgym import benchmark, report
 from lbgym.benchmark import Settings, Task, load_rows, run_benchmark
+from lbgym.measures import DISPATCH
 from lbgym.records import FILE, Row, open_records, pack, unpack
 from lbgym.simulate import compare, simulate
 from lbgym.stats import Estimate
@@ -49,7 +50,7 @@ def test_one_seed_gives_the_estimates_of_simulate(rows):
     for policy in POLICIES:
         result = simulate("flagship", policy, jobs=20_000, seed=3, loss_charge=20.0)
         line = line_of(one, policy)
-        for name in report.COLUMNS.values():
+        for name in {"cost": "cost", **DISPATCH.columns(one.system)}.values():
             p = {"p50": 0.5, "p99": 0.99}.get(name)
             expected = getattr(result, name) if p is None else result.response_time_quantile(p)
             assert line.estimates[name].to_dict() == expected.to_dict(), name

@@ -6,12 +6,30 @@ import math
 import numpy as np
 import pytest
 
-from baselines import jsq_loss, local_choice, local_search, multi_class_loss, order_based
+from baselines import (
+    car_sharing,
+    flow_network,
+    jsq_loss,
+    local_choice,
+    local_search,
+    multi_class_loss,
+    order_based,
+)
 from baselines import study as shared
 from baselines.study import Row, mean, part_of, repeated, row
-from lbgym import theory
+from lbgym import CarSharing, FlowNetwork, theory
 from lbgym.stats import Estimate
 from lbgym.system import Pool, System
+
+STUDIES = (
+    "order_based",
+    "local_search",
+    "local_choice",
+    "jsq_loss",
+    "multi_class_loss",
+    "car_sharing",
+    "flow_network",
+)
 
 
 def wrong(rows: list[Row]) -> list[list[str]]:
@@ -90,6 +108,44 @@ def test_multi_class_loss():
     assert rules[1] < 0.75 * rules[0]
 
 
+def test_car_sharing():
+    rows = car_sharing.study(True, 1)
+    assert wrong(rows) == []
+    accepted = part_of(rows, "fleet", "accepted")
+    best = max(accepted, key=lambda r: r.prediction)
+    star = theory.car_sharing.best_fleet_limit(CarSharing(1, 10, 1, 1.0, 0.2)).cars_per_station
+    assert best.x == star
+    fewest = min(part_of(rows, "fleet", "problematic"), key=lambda r: r.prediction)
+    assert fewest.x == star
+    for metric, direction in (("no_car", -1), ("no_space", 1)):
+        values = [direction * r.simulated for r in part_of(rows, "fleet", metric)]
+        assert values == sorted(values)
+    for system, gain in (("cars-equal", 0.15), ("cars", 0.24)):
+        shares = {r.policy: r.simulated for r in part_of(rows, "rules") if r.system == system}
+        assert max(shares.values()) > shares["requested"] + gain
+    assert all(r.high < 0.002 for r in part_of(rows, "optimum", "optimal - rule"))
+
+
+def test_flow_network():
+    rows = flow_network.study(True, 1)
+    assert wrong(rows) == []
+    for part in ("boundary", "tree"):
+        assert all(r.low > 0.01 for r in part_of(rows, part, "above"))
+        assert all(r.low < 0 < r.high for r in part_of(rows, part, "below"))
+    growing = part_of(rows, "unstable")
+    assert len(growing) == 4
+    assert all(r.low > 0 and r.quantity.endswith("stable: False") for r in growing)
+    assert all("True" in r.quantity for r in part_of(rows, "fair"))
+    for load in flow_network.FAIR[:2]:
+        fair, tail = (one(rows, "drop", drop, load).simulated for drop in ("fair", "tail"))
+        assert fair < tail
+    optimal = one(rows, "rates", "optimal", 4, "exact")
+    assert optimal.prediction == pytest.approx(2.6803, abs=1e-4)
+    assert optimal.simulated < 0.9 * min(
+        r.simulated for r in part_of(rows, "rates") if r.policy != "optimal"
+    )
+
+
 # --- constants beside theory ----------------------------------------------------------------------
 def test_constants_are_those_of_the_exact_chain():
     for rule, value in local_search.OPEN.items():
@@ -100,6 +156,12 @@ def test_constants_are_those_of_the_exact_chain():
         system = jsq_loss.loss(n, jsq_loss.C, jsq_loss.RATE)
         found = theory.exact(system, jsq_loss.POLICY).blocking_probability
         assert found == pytest.approx(blocked, rel=1e-6)
+
+
+def test_growth_in_the_fluid_limit_is_that_of_theory():
+    for loads, growth in flow_network.UNSTABLE.items():
+        found = theory.growth(FlowNetwork.linear(loads), "fixed-rate", flow=0)
+        assert found == pytest.approx((*growth, 0.0), rel=1e-6)
 
 
 @pytest.mark.parametrize("m", local_choice.SERIES)
@@ -171,7 +233,16 @@ def test_the_command_prints_stores_and_draws(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "study", [order_based, local_search, local_choice, jsq_loss, multi_class_loss]
+    "study",
+    [
+        order_based,
+        local_search,
+        local_choice,
+        jsq_loss,
+        multi_class_loss,
+        car_sharing,
+        flow_network,
+    ],
 )
 def test_quick_commands_succeed(study, capsys):
     assert study.main(["--quick", "--seed", "5"]) == 0
@@ -179,7 +250,7 @@ def test_quick_commands_succeed(study, capsys):
 
 
 def test_stored_numbers_hold():
-    for name in ("order_based", "local_search", "local_choice", "jsq_loss", "multi_class_loss"):
+    for name in STUDIES:
         record = json.loads((shared.RESULTS / f"{name}.json").read_text())
         assert record["command"] == f"python -m baselines.{name} --seed 1"
         for stored in record["rows"]:

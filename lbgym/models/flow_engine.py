@@ -14,12 +14,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numba
 import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from lbgym.engine.access import accessor, entry, inner, record_reader
+from lbgym.engine.access import accessor, entry, inner
 from lbgym.engine.layout import (
     ARRIVALS,
     DECIDE,
@@ -43,7 +42,11 @@ from .machine import (
     Machine,
     Rule,
     choice_at,
+<<<<<<< HEAD
     clear_memory,
+=======
+    doors,
+>>>>>>> wip-a
     families_of,
     make_rule,
     record,
@@ -128,11 +131,7 @@ member = accessor("members", ARRAYS["members"])
 own = accessor("own", ARRAYS["own"])
 level_of = accessor("levels", ARRAYS["levels"])
 start_of = accessor("start", ARRAYS["start"])
-world = record_reader(WORLD)
-
-world_type = numba.from_dtype(WORLD)
-rule_signature = types.int64(world_type)
-rule_type = types.FunctionType(rule_signature)
+world, rule_signature, rule_type = doors(WORLD)
 
 
 # --- what the links let through -------------------------------------------------------------------

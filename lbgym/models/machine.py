@@ -2,7 +2,10 @@
 """What the two small engines share: arrays behind one world record, random streams, rules by name.
 
 The conventions are those of `lbgym.engine.layout`: one record per thing, one record ``w`` with
-every scalar and the arrays' addresses, accessors ``(w, k)`` compiled into their callers.
+every scalar and the arrays' addresses, accessors ``(w, k)`` compiled into their callers. What is
+compiled to be called from Python (`advance`, `apply`, `run`) stands in each engine: made by a
+function here, it would be compiled anew in every process, as Numba's file cache does not know two
+closures by what they enclose.
 """
 
 from __future__ import annotations
@@ -15,11 +18,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numba
 import numpy as np
+from numba import types
 from numpy.typing import NDArray
 
 from lbgym.engine import layout
-from lbgym.engine.access import Entry, accessor, inner
+from lbgym.engine.access import Entry, accessor, inner, record_reader
 from lbgym.engine.layout import RECORDS
 from lbgym.engine.random import LAYERS
 from lbgym.engine.start import zero
@@ -73,6 +78,7 @@ def world_record(
     return dtype, int(fields["clock"][1]), int(fields[addresses[0][0]][1])
 
 
+<<<<<<< HEAD
 @inner
 def clear_memory(w):
     """Empty the rule's memory."""
@@ -80,6 +86,15 @@ def clear_memory(w):
 
 
 class Machine(ABC):
+=======
+def doors(dtype: np.dtype[Any]) -> tuple[Any, Any, Any]:
+    """The compiled ``(address)`` that returns a world, the signature of its rules, their type."""
+    rule_signature = types.int64(numba.from_dtype(dtype))
+    return record_reader(dtype), rule_signature, types.FunctionType(rule_signature)
+
+
+class Machine:
+>>>>>>> wip-a
     """One running copy of a system: `advance` to the next decision, `apply` it.
 
     Subclasses name their records and fill the arrays; `seed`, then `begin`, start a trajectory.
