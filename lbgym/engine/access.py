@@ -281,6 +281,24 @@ if COMPILED:
 
         return types.void(types.int64, types.int64, types.int64), code
 
+    @intrinsic
+    def _prefetch(typing_context, address):
+        def code(context, builder, signature, arguments):
+            pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+            kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
+            hint = builder.module.declare_intrinsic("llvm.prefetch.p0", fnty=kind)
+            place = builder.inttoptr(arguments[0], pointer)
+            builder.call(hint, [place, number(0), number(2), number(1)])
+            return context.get_dummy_value()
+
+        return types.void(types.int64), code
+
+    @inner
+    def prefetch(address, size):
+        """Ask for that many bytes of memory, to be near when they are read."""
+        for place in range(address, address + size, 64):
+            _prefetch(place)
+
     @inner
     def call_with(address, one, other):
         """Call the function ``void(int64, int64)`` at an address."""
@@ -372,6 +390,9 @@ else:
     def call_rule(address: Any, w: Any) -> Any:
         """What the rule of a number says."""
         return _functions[int(address)](w)
+
+    def prefetch(address: Any, size: Any) -> None:
+        """Nothing to be asked for."""
 
     def call_with(address: Any, one: Any, other: Any) -> None:
         """Call the function ``void(int64, int64)`` of a number."""

@@ -20,7 +20,15 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from lbgym.engine.access import Entry, call_with, code_address, entry, inner, record_reader
+from lbgym.engine.access import (
+    Entry,
+    call_with,
+    code_address,
+    entry,
+    inner,
+    prefetch,
+    record_reader,
+)
 from lbgym.engine.layout import BALANCED, DECIDE
 from lbgym.engine.random import renew
 
@@ -47,6 +55,7 @@ DESK = np.dtype(
     ],
     align=True,
 )
+_NEAR = 8192  # bytes of the next row that are asked for while one is stepped
 MASKED = 5  # status: the action is masked
 desk_at = record_reader(DESK)
 
@@ -181,6 +190,8 @@ def step_rows(
         this = address + k * size
         desk = desk_at(this)
         desk.at_row = at_rows + k * desk.row_bytes
+        if k + 1 < last:
+            prefetch(this + size, min(size, _NEAR))
         if resets and desk.ended:
             call_with(desk.at_begin, this, 1)
         else:

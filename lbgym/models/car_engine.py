@@ -40,11 +40,8 @@ from .machine import (
     Machine,
     Rule,
     choice_at,
-<<<<<<< HEAD
     clear_memory,
-=======
     doors,
->>>>>>> wip-a
     families_of,
     make_rule,
     record,
@@ -117,16 +114,8 @@ trip = accessor("trips", ARRAYS["trips"])
 goal = accessor("goals", ARRAYS["goals"])
 speed_of = accessor("speeds", ARRAYS["speeds"])
 offer = accessor("offers", ARRAYS["offers"])
-<<<<<<< HEAD
 start_of = accessor("start", ARRAYS["start"])
-world = record_reader(WORLD)
-
-world_type = numba.from_dtype(WORLD)
-rule_signature = types.int64(world_type)
-rule_type = types.FunctionType(rule_signature)
-=======
 world, rule_signature, rule_type = doors(WORLD)
->>>>>>> wip-a
 
 
 # --- events ---------------------------------------------------------------------------------------

@@ -42,11 +42,8 @@ from .machine import (
     Machine,
     Rule,
     choice_at,
-<<<<<<< HEAD
     clear_memory,
-=======
     doors,
->>>>>>> wip-a
     families_of,
     make_rule,
     record,

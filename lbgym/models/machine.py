@@ -78,23 +78,19 @@ def world_record(
     return dtype, int(fields["clock"][1]), int(fields[addresses[0][0]][1])
 
 
-<<<<<<< HEAD
 @inner
 def clear_memory(w):
     """Empty the rule's memory."""
     zero(w.at_scratch, w.size_scratch * _CELL)
 
 
-class Machine(ABC):
-=======
 def doors(dtype: np.dtype[Any]) -> tuple[Any, Any, Any]:
     """The compiled ``(address)`` that returns a world, the signature of its rules, their type."""
     rule_signature = types.int64(numba.from_dtype(dtype))
     return record_reader(dtype), rule_signature, types.FunctionType(rule_signature)
 
 
-class Machine:
->>>>>>> wip-a
+class Machine(ABC):
     """One running copy of a system: `advance` to the next decision, `apply` it.
 
     Subclasses name their records and fill the arrays; `seed`, then `begin`, start a trajectory.
