@@ -163,7 +163,8 @@ def _see_messages(w, eyes, address):
         for i in range(this.first, this.first + this.servers):
             if float(p[i]) > 0.5:
                 place = _index(float(p[i]) - 1 - before, count) if ordered else k
-                held(w, this.first + place).entry = i
+                message = held(w, this.first + place)
+                message.entry, message.server = i, i
                 entry_of(w, i).server = i
                 k += 1
         before += count

@@ -90,7 +90,11 @@ ARRAYS: dict[str, tuple[str, str, list[tuple[str, str, str]]]] = {
             ("room", "i8", "messages it has room for"),
         ],
     ),
-    "held": ("held", "room", [("entry", "i4", "a pull-message")]),
+    "held": (
+        "held",
+        "room",
+        [("entry", "i4", "a pull-message"), ("server", "i4", "who sent it")],
+    ),
     "entries": (
         "entry",
         "room",

@@ -33,7 +33,8 @@ def _lengthen(w, records):
     room = 2 * records.room
     begin = w.held_used
     for k in range(records.count):
-        held(w, begin + k).entry = held(w, records.begin + k).entry
+        here, there = held(w, records.begin + k), held(w, begin + k)
+        there.entry, there.server = here.entry, here.server
     records.begin = begin
     records.room = room
     w.held_used += room
@@ -96,7 +97,8 @@ def send(w, i):
     record.server, record.router, record.position = i, r, records.count
     record.next = s.message
     s.message = e
-    held(w, records.begin + records.count).entry = e
+    place = held(w, records.begin + records.count)
+    place.entry, place.server = e, i
     records.count += 1
     router(w, r).held += 1
     w.outstanding += 1
@@ -112,9 +114,9 @@ def drop(w, e):
     s = server(w, record.server)
     records = message_list(w, record.router * w.n_pools + s.pool)
     records.count -= 1
-    last = held(w, records.begin + records.count).entry
-    held(w, records.begin + record.position).entry = last
-    entry_of(w, last).position = record.position
+    last, place = held(w, records.begin + records.count), held(w, records.begin + record.position)
+    place.entry, place.server = last.entry, last.server
+    entry_of(w, last.entry).position = record.position
     if s.message == e:
         s.message = record.next
     else:
@@ -150,12 +152,13 @@ def fills_idle(w, i):
 
 
 @inner
-def held_entry(w, r, position):
-    """The message at a position of router r's list (its pools' lists one after another)."""
+def sender_at(w, r, position):
+    """Who sent the message at a position of router r's list (its pools' lists one after another);
+    -1 if there is none."""
     first = r * w.n_pools
     for p in range(w.n_pools):
         records = message_list(w, first + p)
         if position < records.count:
-            return held(w, records.begin + position).entry
+            return held(w, records.begin + position).server
         position -= records.count
     return -1

@@ -7,7 +7,6 @@ answer are two messages), coins come from the policy stream, which nothing else 
 
 from .access import (
     candidate_of,
-    entry_of,
     inner,
     message_list,
     order,
@@ -19,7 +18,7 @@ from .access import (
 )
 from .access import scratch as scratch_of
 from .layout import POLICY
-from .messages import held_entry
+from .messages import sender_at
 from .random import below, uniform
 
 
@@ -134,4 +133,4 @@ def messages_from(w, p):
 @inner
 def message_server(w, position):
     """The server of the message at a position of the acting router's list."""
-    return entry_of(w, held_entry(w, w.router, position)).server
+    return sender_at(w, w.router, position)

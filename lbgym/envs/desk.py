@@ -55,7 +55,7 @@ DESK = np.dtype(
     ],
     align=True,
 )
-_NEAR = 8192  # bytes of the next row that are asked for while one is stepped
+_NEAR = 4096  # bytes of the next row that are asked for while one is stepped
 MASKED = 5  # status: the action is masked
 desk_at = record_reader(DESK)
 

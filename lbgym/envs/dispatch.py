@@ -14,7 +14,6 @@ from lbgym.engine.access import (
     call_rule,
     candidate_of,
     code_address,
-    entry_of,
     flags,
     held,
     inner,
@@ -115,7 +114,7 @@ def _server_in_pool(w, j):
     records = message_list(w, w.router * w.n_pools + j)
     if records.count > 0:
         k = records.begin + below(w, NETWORK, records.count)
-        return entry_of(w, held(w, k).entry).server
+        return held(w, k).server
     this = pool(w, j)
     return this.first + below(w, NETWORK, this.servers)
 

@@ -370,7 +370,7 @@ def _fill_messages(w, code, p):
     for j in range(w.n_pools):
         records = message_list(w, w.router * w.n_pools + j)
         for k in range(records.count):
-            i = entry_of(w, held(w, records.begin + k).entry).server
+            i = held(w, records.begin + k).server
             seen += 1
             if code == MESSAGE:
                 p[i] = _ONE

@@ -24,6 +24,7 @@ from .desk import DESK, Functions, begin_once, show_once, step_once
 
 _NEVER = 1 << 62
 _LINE = 64  # bytes of a cache line
+_COLD = ("servers", "entries", "since", "sent_at", "sent_since", "jobs", "start", "scratch")
 
 # A key of `info`: what the world record (or records, of many rows) and the arrays say. The arrays
 # of many rows have one dimension more.
@@ -150,7 +151,8 @@ class Row:
         own = {name: getattr(self.record, name) for name in self.record.OWN}
         shared = ("layers", "warm")
         arrays = {name: x for name, x in self.state.arrays.items() if name not in shared}
-        return {"desk": self.desk, "world": self.state.world, **own, **arrays}
+        last = {name: arrays.pop(name) for name in _COLD if name in arrays}
+        return {"desk": self.desk, "world": self.state.world, **own, **arrays, **last}
 
     def own(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Use these arrays from now on."""
