@@ -20,6 +20,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from lbgym.checks import listed
 from lbgym.engine.access import (
     candidate_of,
     doubles,
@@ -42,7 +43,7 @@ from lbgym.engine.messages import entry_at
 from lbgym.engine.queues import vacancy
 from lbgym.engine.state import State
 from lbgym.suggest import unknown
-from lbgym.system import System, listed
+from lbgym.system import System
 
 # --- what there is --------------------------------------------------------------------------------
 (

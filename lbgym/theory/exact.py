@@ -93,6 +93,7 @@ def exact(
     """
     begun = time.perf_counter()
     system = as_system(system)
+    system.require_memoryless("exact")
     if start is not None and system.closed_jobs is None:
         raise ValueError("start: only a closed system has one; long-run means forget it")
     if system.closed_jobs is not None:

@@ -402,6 +402,7 @@ def mean_field(system: Any, policy: Any) -> MeanField:
     """
     begun = time.perf_counter()
     system = as_system(system)
+    system.require_memoryless("mean_field")
     if system.has_units:
         from .loss import loss_mean_field  # which is made of what stands here
 

@@ -352,6 +352,7 @@ def optimal(
     """
     begun = time.perf_counter()
     system = as_system(system)
+    system.require_memoryless("optimal")
     charge = system.default_loss_charge if loss_charge is None else float(loss_charge)
     prices = _prices(system, objective or "cost", charge, float(move_cost))
     endless = np.isinf(system.limits)

@@ -230,6 +230,7 @@ def critical_load(system: Any, policy: Any) -> float:
         For policies without a chain (see `exact`), and where the other servers' chain is too large.
     """
     system = as_system(system)
+    system.require_memoryless("critical_load")
     the_plan = plan(system, policy)
     unknown = _unknown(system, the_plan)
     if unknown is not None:
@@ -251,6 +252,7 @@ def critical_load(system: Any, policy: Any) -> float:
 def growth(system: Any, policy: Any) -> float:
     """Jobs in system gained per unit time in the long run; 0 where the system is stable."""
     system = as_system(system)
+    system.require_memoryless("growth")
     the_plan = plan(system, policy)
     rate = growth_of(system, the_plan)
     if rate is None:
