@@ -75,7 +75,7 @@ def depart(w, i, j):
     arrived = job(w, j).arrived
     response = w.clock - arrived
     if w.drawn:
-        size = work_of(w, j).size
+        size = work_of(w, j).brought
         if size > 0.0:
             w.slowdown_sum += response / size
     free_job(w, j)
@@ -312,8 +312,8 @@ def arrive(w):
         while w.klass < w.n_classes - 1 and u >= job_class(w, w.klass).share_to:
             w.klass += 1
     if w.drawn:
-        unit = trace_of(w, recorded).size if w.trace_sizes else draw(w, SIZES, SERVICE)
-        w.size = unit * job_class(w, w.klass).mean_size
+        unit = trace_of(w, recorded).work if w.trace_sizes else draw(w, SIZES, SERVICE)
+        w.job_size = unit * job_class(w, w.klass).mean_size
     w.source = -1
     w.target = -1
     if w.samples > 0:
@@ -367,12 +367,12 @@ def place(w, i):
 
 @inner
 def join(w, i, j):
-    """The new job j, of size `w.size`, joins the tail of server i."""
+    """The new job j, of size `w.job_size`, joins the tail of server i."""
     append(w, i, j)
     if w.drawn:
         this = work_of(w, j)
-        this.size = w.size
-        this.left = w.size
+        this.brought = w.job_size
+        this.left = w.job_size
         enter(w, i, j)
 
 
@@ -494,7 +494,7 @@ def fill(w):
     for i in range(w.n_servers):
         for _ in range(start_of(w, i).length):
             if w.drawn:
-                w.size = draw(w, SIZES, SERVICE) * job_class(w, 0).mean_size
+                w.job_size = draw(w, SIZES, SERVICE) * job_class(w, 0).mean_size
             join(w, i, new_job(w, 0.0, 0))
             w.present += 1
             w.started += 1

@@ -118,7 +118,7 @@ ARRAYS: dict[str, tuple[str, str, list[tuple[str, str, str]]]] = {
         "work_of",
         "room",
         [
-            ("size", "f8", "work it brought"),
+            ("brought", "f8", "its size"),
             ("left", "f8", "work left when its service last began; sharing: attained when done"),
             ("previous", "i4", "the job before it in its server, -1 the head"),
             ("seat", "i4", "the seat where it is served, -1 while it waits"),
@@ -183,7 +183,7 @@ ARRAYS: dict[str, tuple[str, str, list[tuple[str, str, str]]]] = {
         "n_trace",
         [
             ("time", "f8", "from the trace's first job"),
-            ("size", "f8", "of mean 1"),
+            ("work", "f8", "its size, of mean 1"),
             ("klass", "i4", "its class"),
             ("router", "i4", "its router"),
         ],
@@ -303,7 +303,7 @@ SCALARS: list[tuple[str, str, str]] = [
     ("kind", "i8", "NOTHING, ARRIVAL or RESAMPLE"),
     ("router", "i8", "router of the arriving job (-1 at a resampling)"),
     ("klass", "i8", "class of the arriving job"),
-    ("size", "f8", "size of the arriving job, 0 unless `drawn`"),
+    ("job_size", "f8", "size of the arriving job, 0 unless `drawn`"),
     ("source", "i8", "server of the resampling job (-1 at an arrival)"),
     ("target", "i8", "server it sampled (-1 at an arrival)"),
     ("height", "i8", "place of the resampling job in its server, 0 the head"),

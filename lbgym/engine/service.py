@@ -253,4 +253,4 @@ def expected_response(w, i):
     s = server(w, i)
     p = pool(w, s.pool)
     ahead = work_left(w, i) / p.seats if s.length >= p.seats else 0.0
-    return (ahead + w.size) / p.pace
+    return (ahead + w.job_size) / p.pace

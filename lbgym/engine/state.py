@@ -272,7 +272,7 @@ class State:
         w["n_trace"], w["period"] = len(rows), len(rows) / epochs
         rows["time"] = (jobs.times - jobs.times[0]) * (w["period"] / jobs.period)
         if process.size_law is not None:
-            w["trace_sizes"], rows["size"] = 1, process.size_law.scaled
+            w["trace_sizes"], rows["work"] = 1, process.size_law.scaled
         if jobs.classes is not None:
             w["trace_classes"], rows["klass"] = 1, jobs.classes
         if jobs.routers is not None:
