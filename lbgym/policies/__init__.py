@@ -5,6 +5,7 @@ from typing import Any
 from lbgym.engine.vocabulary import (
     candidate,
     coin,
+    job_size,
     message_server,
     messages_held,
     param,
@@ -15,9 +16,10 @@ from lbgym.engine.vocabulary import (
     remember,
     seen,
     speed,
+    work_seen,
 )
 
-from . import jsq, local_choice, local_search, loss, order_based, pull, static
+from . import jsq, local_choice, local_search, loss, order_based, pull, sized, static
 from .registry import Family, Policy, custom, families, make, names, parse
 
 __all__ = [
@@ -28,6 +30,7 @@ __all__ = [
     "coin",
     "custom",
     "families",
+    "job_size",
     "jsq",
     "local_choice",
     "local_search",
@@ -46,8 +49,10 @@ __all__ = [
     "recall",
     "remember",
     "seen",
+    "sized",
     "speed",
     "static",
+    "work_seen",
 ]
 
 
