@@ -33,6 +33,7 @@ from lbgym.engine.access import (
     scratch,
     sent_since_read,
     server,
+    service_of,
     stream,
     tail,
     world,
@@ -65,6 +66,8 @@ EYES = np.dtype(
         ("klass", "i8"),
         ("read", "i8"),
         ("sent_since_read", "i8"),
+        ("work", "i8"),
+        ("size", "i8"),
     ],
     align=True,
 )
@@ -78,6 +81,25 @@ def _whole(shown):
     """The whole number shown as x / (1 + x)."""
     y = float(shown)
     return min(max(int(y / max(1.0 - y, 2.0**-24) + 0.5), 0), _LONGEST)
+
+
+@inner
+def _amount(shown):
+    """The number shown as x / (1 + x)."""
+    y = float(shown)
+    return y / max(1.0 - y, 2.0**-24)
+
+
+@inner
+def _see_work(w, eyes, address):
+    """Work left in all servers, and the size of the arriving job."""
+    if eyes.size >= 0:
+        w.job_size = _amount(floats(address + 4 * eyes.size)[0])
+    if eyes.work >= 0:
+        p = floats(address + 4 * eyes.work)
+        for i in range(w.n_servers):
+            server(w, i).length = 0
+            service_of(w, i).waiting = _amount(p[i])
 
 
 @inner
@@ -282,7 +304,9 @@ def _see(w, eyes, address):
     if eyes.candidates:
         _see_sampled(w, eyes, address)
         return True
-    if eyes.queue >= 0:
+    if eyes.work >= 0 or eyes.size >= 0:
+        _see_work(w, eyes, address)
+    elif eyes.queue >= 0:
         _see_lengths(w, floats(address + 4 * eyes.queue))
     if eyes.vacancy >= 0:
         vacancies = floats(address + 4 * eyes.vacancy)
@@ -633,7 +657,7 @@ def _eyes(policy: Policy, view: Any) -> NDArray[Any]:
     eyes["candidates"], eyes["ends"] = view.action == "candidate", view.action == "move"
     for name in COLUMNS_SEEN:
         eyes[name] = shown.place("class" if name == "klass" else name)
-    for name in ("vacancy", "read"):  # they stand for a queue length only if the rule asks for them
+    for name in ("vacancy", "read", "work", "size"):  # only if the rule asks for them
         if name not in policy.columns:
             eyes[name] = -1
     eyes["sorts"] = policy.parts.ordered

@@ -83,7 +83,8 @@ class Result:
     waiting_probability : of accepted jobs, not to start service at once
     blocking_probability : of all jobs, to be lost
     messages_per_job, withdrawals_per_job, migrations_per_job : per arrival, one-way messages
-    slowdown : None where its mean is infinite (exponential sizes, FCFS)
+    slowdown : mean of response time over size of the departed; None where sizes are not drawn or
+        E[1 / size] is infinite (short jobs then have no mean slowdown under FCFS)
     balancing_time : closed systems only: time until no job could gain by moving
     growth : jobs in system gained per unit time; `stable` True, False or None (undecided)
     utilization : busy share of the capacity; `utilization_per_pool`, `jobs_per_pool` by pool
@@ -227,6 +228,12 @@ def _blocking_by_class(tracks: Sequence[Track]) -> tuple[float, ...]:
     return tuple(float(lost / max(came, 1)) for came, lost in np.asarray(counts))
 
 
+def _slowdown(b: dict[str, NDArray[np.float64]], system: System) -> Estimate | None:
+    if not system.draws_sizes or math.isinf(system.size_law.inverse_mean):
+        return None
+    return stats.ratio(b["slowdown_sum"], b["departed"])
+
+
 def _result(runs: Sequence[Any], system: Any, seconds: float, given: dict[str, Any]) -> Result:
     from lbgym.models.runs import model_result
 
@@ -250,7 +257,7 @@ def _result(runs: Sequence[Any], system: Any, seconds: float, given: dict[str, A
         replications=len(runs),
         loss_charge=given["loss_charge"],
         move_cost=given["move_cost"],
-        slowdown=None,
+        slowdown=_slowdown(b, system),
         balancing_time=None,
         stable=False if overloaded else is_stable,
         blocking_by_class=_blocking_by_class(tracks),

@@ -19,8 +19,20 @@ from typing import Any, ClassVar, Literal, Self, TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from lbgym.checks import (
+    LEAST,
+    MAX_COUNT,
+    MOST,
+    flag,
+    integer,
+    label,
+    listed,
+    number,
+    one_of,
+)
 from lbgym.graph import Graph, as_graph, edges_of
-from lbgym.suggest import nearest, unknown
+from lbgym.laws import Exponential, Law, Poisson, Process, Trace, as_law, as_process
+from lbgym.suggest import unknown
 from lbgym.toml_text import read_toml, toml_value
 from lbgym.wording import say_places, say_rest, say_servers
 
@@ -34,72 +46,8 @@ MESSAGE_FATES = ("withdraw", "keep", "resend")
 
 MAX_SERVERS = 100_000_000  # the arrays of a larger system do not fit any machine we know of
 MAX_ROUTERS = 1_000_000
-MAX_COUNT = 2**31 - 1  # limits and slots: fits a 32-bit integer
-LEAST, MOST = 1e-100, 1e100  # squares of sums of such numbers are still floats
 
 Part = TypeVar("Part", "Pool", "JobClass")
-
-
-# --- Checks: each returns the value in its plain Python type or raises one clear ValueError. -----
-
-
-def number(field: str, value: object, *, zero: bool = False) -> float:
-    """A float between `LEAST` and `MOST` (or, with `zero`, 0)."""
-    allowed = "a finite number >= 0" if zero else "a finite number > 0"
-    error = ValueError(f"{field}: must be {allowed}, got {reprlib.repr(value)}")
-    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
-        raise error
-    try:
-        x = float(value)
-    except OverflowError:
-        raise error from None
-    if not math.isfinite(x) or x < 0 or (x == 0 and not zero):
-        raise error
-    if x and not LEAST <= x <= MOST:
-        raise ValueError(f"{field}: must be between {LEAST} and {MOST}, got {x!r}")
-    return x + 0.0  # -0.0 becomes 0.0
-
-
-def integer(field: str, value: object, *, most: int) -> int:
-    """An integer from 1 to `most`; NumPy's integers are welcome."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= most:
-        got = reprlib.repr(value)
-        raise ValueError(f"{field}: must be an integer from 1 to {most:,}, got {got}")
-    return int(value)
-
-
-def listed(value: object) -> list[Any] | None:
-    """What a list, tuple, array ... holds; None for anything that only looks like one."""
-    if isinstance(value, str | bytes | bytearray | Mapping) or not isinstance(value, Iterable):
-        return None
-    try:
-        return list(value)
-    except TypeError:  # a NumPy array without dimensions calls itself iterable
-        return None
-
-
-def one_of(field: str, value: object, allowed: tuple[str, ...]) -> str:
-    """One of the allowed words."""
-    if not isinstance(value, str) or value not in allowed:
-        near = nearest(value, allowed) if isinstance(value, str) else None
-        question = f", did you mean {near!r}?" if near is not None else ""
-        words = ", ".join(allowed)
-        raise ValueError(f"{field}: must be one of {words}, got {reprlib.repr(value)}{question}")
-    return str(value)
-
-
-def label(field: str, value: object) -> str:
-    """A text that fits into one cell of a table."""
-    if not isinstance(value, str) or not value.isprintable():
-        raise ValueError(f"{field}: must be printable text on one line, got {reprlib.repr(value)}")
-    return str(value)
-
-
-def flag(field: str, value: object) -> bool:
-    """A truth value, and nothing that merely acts like one."""
-    if not isinstance(value, bool | np.bool_):
-        raise ValueError(f"{field}: must be true or false, got {reprlib.repr(value)}")
-    return bool(value)
 
 
 # --- The parts. ----------------------------------------------------------------------------------
@@ -191,7 +139,8 @@ class JobClass:
 
 @dataclass(frozen=True, init=False, repr=False)
 class System:
-    """Jobs arrive in a Poisson stream at routers, which send them to servers; sizes exponential.
+    """Jobs arrive at routers, which send them to servers; by default in a Poisson stream, of
+    exponential size.
 
     pools: `Pool`s or their dicts, one or a list.
     routers: how many, equally loaded, or a list of positive weights (normalised).
@@ -203,7 +152,16 @@ class System:
         "withdraw", "keep" or "resend".
     migration_rate: rate of each job's resampling clock; 0: jobs stay where they were placed.
     replace: True if sampled servers are drawn with replacement.
-    classes: None or `JobClass`es or their dicts, all of one mean size unless pools have units.
+    size: law of the job sizes, a name or a dict such as {"law": "erlang", "k": 2}, scaled to mean 1
+        (to `mean_size` of each class). See `lbgym.laws`.
+    arrivals: arrival process, "poisson" or a dict such as {"process": "mmpp", ...}; `load` or
+        `arrival_rate` sets its mean. See `lbgym.laws`.
+    slotted: True for slotted time. In slot t = 0, 1, ...: queues are read if `read_interval` (a
+        whole number) divides t; the arrivals of [t, t + 1) are placed one by one; then each server
+        completes a job with probability speed (at most 1) over mean size. All that happens at t, so
+        a job served in its first slot has response time 0, and time averages are averages over the
+        slots' ends.
+    classes: None or `JobClass`es or their dicts. If their mean sizes differ, sizes are drawn.
     graph: where a job may go. None: to any server; otherwise each edge of the graph gets an equal
         share of the arrivals, and a job goes to one of its edge's two ends: "ring",
         ["torus", rows, columns], "complete" or a list of edges [[0, 1], ...].
@@ -225,6 +183,9 @@ class System:
     graph: Graph
     read_interval: float | None
     closed_jobs: int | None
+    size: Law
+    arrivals: Process
+    slotted: bool
     name: str
     # ("load", 0.9) or ("arrival_rate", 27.0): what the user gave. A field, so that equality, hash,
     # pickle and dataclasses.replace see it; the other of the two is always computed.
@@ -247,6 +208,9 @@ class System:
         graph: Any = None,
         read_interval: float | None = None,
         closed_jobs: int | None = None,
+        size: Any = "exponential",
+        arrivals: Any = "poisson",
+        slotted: bool = False,
         name: str = "",
         _given: tuple[str, float] | None = None,  # only for dataclasses.replace
     ) -> None:
@@ -257,6 +221,9 @@ class System:
         put(self, "migration_rate", number("migration_rate", migration_rate, zero=True))
         put(self, "replace", flag("replace", replace))
         put(self, "classes", None if classes is None else _parts("classes", JobClass, classes))
+        put(self, "size", as_law(size))
+        put(self, "arrivals", as_process(arrivals))
+        put(self, "slotted", flag("slotted", slotted))
         put(self, "name", label("name", name))
         put(self, "graph", as_graph(graph, self.servers))
         if read_interval is not None:
@@ -276,12 +243,8 @@ class System:
         self._check_special()
         if self.closed_jobs is not None:
             return
-        sizes = sorted({c.mean_size for c in self.classes or ()})
-        if len(sizes) > 1 and not self.has_units:
-            raise ValueError(
-                "classes: must all have the same mean_size (classes of unequal mean size need the "
-                f"engine for general sizes), got {', '.join(map(repr, sizes))}"
-            )
+        self._check_laws()
+        self._check_slots()
         for quantity, value in (("a load", self.load), ("an arrival rate", self.arrival_rate)):
             if not LEAST <= value <= MOST:
                 field, given = self._given
@@ -323,6 +286,46 @@ class System:
                 raise ValueError(
                     f"closed_jobs: must be at most the {places:g} places, got {self.closed_jobs}"
                 )
+            if self.size != Exponential() or self.arrivals != Poisson() or self.slotted:
+                raise ValueError("closed_jobs: excludes size, arrivals and slotted")
+
+    def _check_laws(self) -> None:
+        """Whether sizes and a trace fit the rest."""
+        if not isinstance(self.arrivals, Trace):
+            return
+        trace = self.arrivals.data
+        if trace.sizes is not None and self.size != Exponential():
+            raise ValueError("size: the trace has sizes of its own; leave size out")
+        kinds = (
+            ("class", trace.classes, len(self.class_shares)),
+            ("router", trace.routers, self.router_count),
+        )
+        for name, values, number_of in kinds:
+            if values is not None and not 0 <= values.min() <= values.max() < number_of:
+                raise ValueError(
+                    f"arrivals: the trace has {name} {values.max()}, must be 0..{number_of - 1}"
+                )
+
+    def _check_slots(self) -> None:
+        """Slotted time is for single servers with geometric service."""
+        if not self.slotted:
+            return
+        if self.draws_sizes:
+            raise ValueError("slotted: service is geometric; leave size out")
+        if self.has_units or self.migrates:
+            raise ValueError("slotted: excludes units and migration_rate")
+        for i, p in enumerate(self.pools):
+            if p.slots != 1 or p.discipline != "fcfs":
+                raise ValueError(f"slotted: pools[{i}] must have one slot and discipline fcfs")
+            if p.speed / self.mean_size > 1:
+                raise ValueError(
+                    f"slotted: pools[{i}].speed over mean size is a probability, must be at most "
+                    f"1, got {p.speed / self.mean_size:g}"
+                )
+        if self.read_interval is not None and not self.read_interval.is_integer():
+            raise ValueError(
+                f"read_interval: must be a whole number of slots, got {self.read_interval:g}"
+            )
 
     # --- How much is there, how much comes. ---
 
@@ -396,6 +399,29 @@ class System:
         return pool.units // min(c.units for c in self.classes or (JobClass(),))
 
     @property
+    def size_law(self) -> Law:
+        """Law of the sizes of each class over its `mean_size`: `size`, or that of the trace."""
+        recorded = self.arrivals.size_law if isinstance(self.arrivals, Trace) else None
+        return self.size if recorded is None else recorded
+
+    @property
+    def draws_sizes(self) -> bool:
+        """True if sizes are drawn (or given) at arrival: they are not exponential with one mean."""
+        if isinstance(self.size_law, Exponential):
+            unequal = len({c.mean_size for c in self.classes or ()}) > 1
+            return unequal and not self.has_units
+        return True
+
+    def require_memoryless(self, who: str) -> None:
+        """Raise ValueError unless this is a Markov chain on queue lengths in continuous time."""
+        if self.draws_sizes:
+            raise ValueError(f"{who}: needs exponential sizes of one mean; simulate")
+        if self.arrivals != Poisson():
+            raise ValueError(f"{who}: needs Poisson arrivals; simulate")
+        if self.slotted:
+            raise ValueError(f"{who}: is for continuous time, not slotted; simulate")
+
+    @property
     def migrates(self) -> bool:
         """True if jobs resample their server."""
         return self.migration_rate > 0
@@ -462,6 +488,12 @@ class System:
             data["migration_rate"] = self.migration_rate
         if self.replace:
             data["replace"] = True
+        if self.size != Exponential():
+            data["size"] = self.size.to_data()
+        if self.arrivals != Poisson():
+            data["arrivals"] = self.arrivals.to_data()
+        if self.slotted:
+            data["slotted"] = True
         if self.classes is not None:
             data["classes"] = [_non_defaults(c) for c in self.classes]
         return data

@@ -15,6 +15,8 @@ def toml_value(value: object) -> str:
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, list):
         return f"[{', '.join(map(toml_value, value))}]"
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {toml_value(x)}" for key, x in value.items()) + " }"
     return repr(value)  # an int or a finite float: Python's text is TOML's
 
 

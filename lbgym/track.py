@@ -18,6 +18,7 @@ TOTALS = (
     "waited",
     "departed",
     "response_sum",
+    "slowdown_sum",
     "sent",
     "withdrawn",
     "probes",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lbgym.system import Pool, System
@@ -55,9 +55,26 @@ def say_rest(system: System) -> list[str]:
         said.append(f"message fate {system.message_fate}")
     if system.replace:
         said.append("sampling with replacement")
+    if system.size.law != "exponential":
+        said.append(f"{_written(system.size.to_data(), 'law')} sizes")
+    if system.arrivals.to_data() != "poisson":
+        said.append(f"{_written(system.arrivals.to_data(), 'process')} arrivals")
+    if system.slotted:
+        said.append("slotted time")
     if system.classes is not None:
         said.append(_count(len(system.classes), "class", "classes"))
     return said
+
+
+def _written(data: Any, key: str) -> str:
+    """A law or process as "erlang (k=2)"; long values are left out."""
+    if isinstance(data, str):
+        return data
+    word = data[key]
+    if isinstance(data.get("law"), str | dict) and key == "process":
+        return f"{word} ({_written(data['law'], 'law')})"
+    short = [f"{k}={v:g}" for k, v in data.items() if isinstance(v, int | float)]
+    return f"{word} ({', '.join(short)})" if short else str(word)
 
 
 def _count(number: int, singular: str, plural: str | None = None) -> str:

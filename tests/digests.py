@@ -11,7 +11,7 @@ import numpy as np
 from lbgym.engine import layout
 from lbgym.engine.run import run_until
 from lbgym.policies import make
-from lbgym.system import Pool, System
+from lbgym.system import JobClass, Pool, System
 
 JOBS = 150
 
@@ -30,6 +30,52 @@ SYSTEMS = {
     "odd": System(ODD, routers=[0.5, 0.2, 0.3], load=0.8),
     "migrating": System(TWO_SPEEDS, routers=[3, 1], load=0.9, migration_rate=1.5),
     "overloaded": System(Pool(2, speed=1.0), routers=2, load=3.0, replace=True),
+    "lognormal": System(
+        ODD,
+        routers=2,
+        load=0.8,
+        size={"law": "lognormal", "scv": 2.0},
+        arrivals={"process": "mmpp", "rates": [3, 1], "generator": [[-0.1, 0.1], [0.2, -0.2]]},
+        classes=[JobClass(2.0, 0.5), JobClass(1.0, 2.0)],
+    ),
+    "hyperexponential": System(
+        ODD,
+        load=0.8,
+        migration_rate=0.5,
+        size={"law": "hyperexponential", "scv": 4.0},
+        arrivals={"process": "sinusoidal", "amplitude": 0.9, "period": 50.0, "batch": [2, 1, 1]},
+    ),
+    "pareto": System(
+        ODD,
+        load=0.8,
+        size={"law": "bounded-pareto", "alpha": 1.5},
+        arrivals={
+            "process": "piecewise",
+            "breakpoints": [0, 5],
+            "rates": [2, 0],
+            "period": 8,
+            "batch": {"geometric": 1.5},
+        },
+    ),
+    "erlang": System(
+        [Pool(2, units=4), Pool(1, units=6)],
+        load=1.2,
+        size={"law": "erlang", "k": 3},
+        classes=[JobClass(3.0), JobClass(1.0, mean_size=0.5, units=3)],
+        arrivals={"process": "renewal", "law": "uniform"},
+    ),
+    "recorded": System(
+        ODD,
+        routers=2,
+        load=0.7,
+        arrivals={
+            "process": "trace",
+            "times": [0, 1, 1, 2.5, 4, 7],
+            "sizes": [1, 3, 0, 2, 2, 5],
+            "routers": [0, 1, 1, 0, 0, 1],
+        },
+    ),
+    "slotted": System([Pool(2, speed=0.3), Pool(1, speed=0.6)], load=0.8, slotted=True),
     "pair": System([Pool(1, speed=2.0), Pool(1, speed=1.0)], load=0.7),
 }
 
@@ -64,6 +110,15 @@ RUNS = (
     ("overloaded", "pull"),
     ("pair", "threshold(3)"),
     ("pair", "fpi"),
+    ("lognormal", "pull"),
+    ("lognormal", "jsq(2)"),
+    ("hyperexponential", "local-search(rule=weak, place=pull)"),
+    ("hyperexponential", "local-search(rule=oblivious)"),
+    ("pareto", "sed"),
+    ("erlang", "max-vacancy"),
+    ("recorded", "wrr"),
+    ("slotted", "pull"),
+    ("slotted", "jsq"),
 )
 
 

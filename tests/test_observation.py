@@ -62,9 +62,24 @@ class Witness:
             self.held[r] = set(servers)
 
 
+def work_in_servers(state):
+    """Work left in servers of one slot, job by job; shape (n,)."""
+    found = np.zeros(state.system.servers)
+    jobs, works, ends = (state.arrays[name] for name in ("jobs", "works", "finishes"))
+    for i, server in enumerate(state.arrays["servers"]):
+        j = server["head"]
+        if j >= 0:
+            served = ends[len(found) + i]["time"] - state.world[0]["clock"]
+            found[i] = served * state.system.speeds[i]
+            assert 0 <= found[i] <= works[j]["brought"]
+            while (j := jobs[j]["next"]) >= 0:
+                found[i] += works[j]["brought"]
+    return found
+
+
 @pytest.mark.parametrize("fate", ["withdraw", "keep", "resend"])
 def test_every_column_is_what_the_engine_holds(fate):
-    system = System(SYSTEM.pools, routers=3, load=0.8, message_fate=fate)
+    system = System(SYSTEM.pools, routers=3, load=0.8, message_fate=fate, size="uniform")
     env = gym.make(
         ID, system=system, observe=[*EVERY, "candidate(3)"], horizon_arrivals=-1
     ).unwrapped
@@ -96,6 +111,8 @@ def test_every_column_is_what_the_engine_holds(fate):
         assert np.array_equal(table["server"], np.arange(n))
         assert table["router"] == r
         assert table["class"] == 0
+        assert table["size"] == pytest.approx(share(w["job_size"]))
+        assert table["work"] == pytest.approx(share(work_in_servers(state)), abs=1e-5)
         if fate == "withdraw":  # the witness cannot tell a message that was used and sent again
             row = slice(r * n, (r + 1) * n)
             since = state.arrays["since"]["time"][row]

@@ -38,6 +38,8 @@ NAMES = [
     ("index(1/2)", "live queue lengths, speeds", ("queue", "speed")),
     ("threshold(3)", "live queue lengths, speeds", ("queue", "speed")),
     ("fpi", "live queue lengths, speeds, load", ("queue", "speed")),
+    ("lwl(ties=fastest)", "work left, speeds", ("work", "speed")),
+    ("sita", "own size, law of sizes, speeds", ("size",)),
 ]  # fmt: skip
 
 

@@ -34,6 +34,30 @@ def pools(draw):
     return Pool(draw(st.integers(1, 1000)), draw(positive), limit, slots, discipline)
 
 
+SIZES = [
+    "exponential",
+    "deterministic",
+    {"law": "erlang", "k": 2},
+    {"law": "hyperexponential", "scv": 4.0},
+    {"law": "hyperexponential", "probabilities": [0.2, 0.8], "means": [3, 1]},
+    {"law": "lognormal", "scv": 2.0},
+    {"law": "uniform", "low": 0.5, "high": 1.5},
+    {"law": "bounded-pareto", "alpha": 1.5, "high": 100.0},
+    {"law": "empirical", "values": [0.0, 1.0, 3.5]},
+]
+ARRIVALS = [
+    "poisson",
+    {"process": "poisson", "batch": 3},
+    {"process": "poisson", "batch": [1, 0, 2]},
+    {"process": "renewal", "law": "deterministic", "batch": {"geometric": 2.5}},
+    {"process": "renewal", "law": {"law": "erlang", "k": 2}},
+    {"process": "mmpp", "rates": [0, 2], "generator": [[-1, 1], [0.5, -0.5]]},
+    {"process": "piecewise", "breakpoints": [0, 2], "rates": [1, 3], "period": 5},
+    {"process": "sinusoidal", "amplitude": 0.5, "period": 24},
+    {"process": "trace", "times": [-1, 2.5, 2.5], "classes": [0, 0, 0], "routers": [0, 0, 0]},
+]
+
+
 @st.composite
 def systems(draw):
     size = draw(positive)
@@ -53,6 +77,8 @@ def systems(draw):
         replace=draw(st.booleans()),
         classes=draw(st.none() | st.lists(job_class, min_size=1, max_size=3)),
         name=draw(labels),
+        size=draw(st.sampled_from(SIZES)),
+        arrivals=draw(st.sampled_from(ARRIVALS)),
         **{rate: draw(positive)},
     )
 
@@ -343,11 +369,6 @@ def test_wrong_value_is_refused_by_name(data, start):
             "did you mean 'withdraw'?",
         ),
         (
-            {"pools": ONE, "load": 1, "classes": [{}, {"mean_size": 2.0}]},
-            "classes: must all have the same mean_size (classes of unequal mean size need the "
-            "engine for general sizes), got 1.0, 2.0",
-        ),
-        (
             {"pools": [{"servers": 1, "speed": 1e60}], "load": 1e60},
             "load: 1e+60 gives an arrival rate of 1e+120 with these speeds and sizes; "
             "must be between 1e-100 and 1e+100",
@@ -369,7 +390,7 @@ def test_wrong_value_is_refused_by_name(data, start):
             {"pools": ONE, "laod": 1},
             "unknown field 'laod', did you mean 'load'? (allowed: kind, pools, routers, load, "
             "arrival_rate, message_fate, migration_rate, replace, classes, graph, read_interval, "
-            "closed_jobs, name)",
+            "closed_jobs, size, arrivals, slotted, name)",
         ),
         ({"kind": "car-sharing", "stations": 3}, "kind: must be 'dispatch', got 'car-sharing'"),
     ],
@@ -379,7 +400,7 @@ def test_message(data, message):
         System.from_dict(data)
 
 
-@pytest.mark.parametrize("field", ["size", "arrivals", "slotted", 3, "_given"])
+@pytest.mark.parametrize("field", ["sizes", "drop", 3, "_given"])
 def test_field_that_a_system_does_not_have_is_refused(field):
     with pytest.raises(ValueError, match=f"unknown field {field!r}.*allowed: kind, pools, routers"):
         System.from_dict({"pools": ONE, "load": 1, field: 1})

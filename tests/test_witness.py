@@ -5,6 +5,7 @@ import math
 
 import pytest
 
+from lbgym.laws import as_law
 from lbgym.simulate import simulate
 from lbgym.stats import ratio
 from lbgym.system import Pool, System
@@ -32,6 +33,18 @@ ODD = (
     Pool(2, speed=1.3, limit=2),
 )
 FATES = ("withdraw", "keep", "resend")
+
+
+# Sizes that are drawn: the law, and the same for the witness. Under the second some jobs tie.
+HYPER = {"law": "hyperexponential", "probabilities": [0.75, 0.25], "means": [0.5, 2.5]}
+DRAWN = {
+    "hyperexponential": (HYPER, lambda r: r.expovariate(2.0 if r.random() < 0.75 else 0.4)),
+    "empirical": (
+        {"law": "empirical", "values": [0.5, 0.5, 2]},
+        lambda r: r.choice([0.5, 0.5, 2.0]),
+    ),
+    "uniform": ("uniform", lambda r: r.uniform(0.0, 2.0)),
+}
 
 
 def odd(load=0.85, **options):
@@ -91,6 +104,20 @@ CASES = {
         )
         for rule, fate in zip(("strict", "weak", "oblivious"), FATES, strict=True)
     },
+    **{
+        f"sed(2), {name} sizes": (odd(size=law), "sed(2)", {"rule": "sed", "d": 2})
+        for name, (law, _) in DRAWN.items()
+    },
+    **{
+        f"pull that moves, {name} sizes": (
+            odd(size=law, migration_rate=0.8),
+            f"local-search(rule={rule}, place=pull)",
+            {"rule": "pull"},
+        )
+        for (name, (law, _)), rule in zip(
+            DRAWN.items(), ("strict", "weak", "oblivious"), strict=True
+        )
+    },
 }
 
 
@@ -112,6 +139,9 @@ def plainly(system, policy, rule):
         "message_fate": system.message_fate,
         "replace": system.replace,
     }
+    for law, size in DRAWN.values():
+        if system.size == as_law(law):
+            plain["size"] = size
     if system.migrates:
         way = policy.split("rule=")[1].split(",")[0]
         plain["migration"] = {"rate": system.migration_rate, "rule": way}

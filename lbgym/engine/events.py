@@ -1,10 +1,15 @@
 """What happens next, and what it does.
 
 `advance` runs events until the next decision: an arrival to place, or a resampling that has a
-choice. `apply` carries a decision out. Sizes are exponential, so events come from a *uniformised*
-clock: every slot of every server has a potential completion at the rate of its speed, whether it
-serves a job or not, and one at an empty slot is no event. Two policies with one seed therefore
-see the same arrivals and the same service opportunities.
+choice. `apply` carries a decision out.
+
+Which completion is next depends on the sizes, what it does does not. Exponential sizes come from a
+*uniformised* clock: every slot of every server has a potential completion at the rate of its speed,
+whether it serves a job or not, and one at an empty slot is no event. Two policies with one seed
+therefore see the same arrivals and the same service opportunities. Sizes that are *drawn* at
+arrival are the same for all policies, and a tournament tree over the slots finds the next
+completion (`service`). In *slotted* time each server completes a job in each slot with a fixed
+probability. At equal times reads come first, then arrivals, then completions.
 """
 
 import math
@@ -14,12 +19,14 @@ from .access import (
     bits,
     candidate_of,
     edge,
+    finish,
     inner,
     job,
     job_class,
     order,
     pool,
     router,
+    seat_of,
     sent_at,
     sent_since,
     sent_since_read,
@@ -27,8 +34,11 @@ from .access import (
     start_of,
     tail,
     tick_row,
+    trace_of,
     warm_of,
+    work_of,
 )
+from .draws import begin_arrivals, draw, schedule_arrival
 from .layout import (
     ARRIVAL,
     ARRIVALS,
@@ -45,11 +55,13 @@ from .layout import (
     PAUSE,
     RESAMPLE,
     SERVICE,
+    SIZES,
     WARM,
 )
 from .messages import fills_idle, room_for_message, send, use
 from .queues import append, count_present, free_job, has_room, is_full, new_job, remove
 from .random import below, exponential, uniform
+from .service import enter, expected_response, job_at, take_out
 
 _BIN_SHIFT = 52 - BINS_PER_OCTAVE_BITS
 _BIN_OFFSET = (1023 + LOWEST_OCTAVE) << BINS_PER_OCTAVE_BITS
@@ -58,11 +70,14 @@ _PATIENCE = 4_000_000  # events after which `advance` lets Python look for Ctrl-
 
 # --- departures ---------------------------------------------------------------------------------
 @inner
-def depart(w, i, place):
-    """The job at `place` of server i is done."""
-    j = remove(w, i, place)
+def depart(w, i, j):
+    """Job j, just taken out of server i, is done."""
     arrived = job(w, j).arrived
     response = w.clock - arrived
+    if w.drawn:
+        size = work_of(w, j).brought
+        if size > 0.0:
+            w.slowdown_sum += response / size
     free_job(w, j)
     count_present(w, -1)
     w.departed += 1
@@ -93,6 +108,7 @@ def seated(w, i, klass, seat):
 @inner
 def tick(w):
     """A potential completion: whose, and does it complete a job?"""
+    w.next_tick = w.clock + exponential(w, SERVICE) * w.tick_gap
     x = uniform(w, SERVICE) * w.tick_rate
     low, high = 0, w.n_ticks - 1
     while low < high:
@@ -110,17 +126,51 @@ def tick(w):
     if length == 0:
         return
     if p.shares:
-        depart(w, i, min(int((y - k) * length), length - 1))
+        depart(w, i, remove(w, i, min(int((y - k) * length), length - 1)))
     elif row.klass >= 0:
         place = seated(w, i, row.klass, min(int((y - k) * row.seats), row.seats - 1))
         if place >= 0:
-            depart(w, i, place)
+            depart(w, i, remove(w, i, place))
     elif row.seats == 1:
-        depart(w, i, 0)
+        depart(w, i, remove(w, i, 0))
     else:
         place = min(int((y - k) * row.seats), row.seats - 1)
         if place < length:
-            depart(w, i, place)
+            depart(w, i, remove(w, i, place))
+
+
+@inner
+def complete(w):
+    """The next completion, sizes being drawn."""
+    seat = seat_of(w, finish(w, 1).seat)
+    i, j = seat.server, seat.job
+    take_out(w, i, j)
+    depart(w, i, j)
+
+
+@inner
+def slot(w):
+    """In slotted time: does the next server complete a job in this slot? One server an event."""
+    i = w.slot_server
+    u = uniform(w, SERVICE)
+    w.slot_server += 1
+    if w.slot_server == w.n_servers:
+        w.slot_server = 0
+        w.next_tick = w.clock + 1.0
+    s = server(w, i)
+    if s.length > 0 and u < pool(w, s.pool).speed:
+        depart(w, i, remove(w, i, 0))
+
+
+@inner
+def serve(w):
+    """What happens at `next_tick`."""
+    if w.drawn:
+        complete(w)
+    elif w.slotted:
+        slot(w)
+    else:
+        tick(w)
 
 
 # --- reads --------------------------------------------------------------------------------------
@@ -198,12 +248,18 @@ def ring(w):
 @inner
 def migrate(w):
     """The resampling job moves from its source to its target, with its remaining work."""
-    j = remove(w, w.source, w.height)
+    if w.drawn:
+        j = job_at(w, w.source, w.height)
+        take_out(w, w.source, j)
+    else:
+        j = remove(w, w.source, w.height)
     if server(w, w.target).length == 0:
         w.moved_to_idle += 1
         if w.messages_on:
             fills_idle(w, w.target)
     append(w, w.target, j)
+    if w.drawn:
+        enter(w, w.target, j)
     w.migrations += 1
     if w.messages_on and server(w, w.source).length == 0:
         send(w, w.source)
@@ -232,22 +288,33 @@ def sample_candidates(w):
 
 @inner
 def arrive(w):
-    """A job arrives: at which router, and when will the next one come?"""
+    """A job arrives: at which router, of which class and size, and when will the next one come?"""
+    recorded = w.phase  # the job's place in the trace
     r = 0
-    if w.n_routers > 1:
+    if w.trace_routers:
+        r = int(trace_of(w, recorded).router)
+    elif w.n_routers > 1:
         u = uniform(w, ARRIVALS)
         if w.equal_routers:
             r = int(u * w.n_routers)
         else:
             while r < w.n_routers - 1 and u >= router(w, r).weight_to:
                 r += 1
-    w.next_arrival = w.clock + exponential(w, ARRIVALS) * w.arrival_gap
+    if w.plain_arrivals:
+        w.next_arrival = w.clock + exponential(w, ARRIVALS) * w.arrival_gap
+    else:
+        schedule_arrival(w)
     w.router = r
     w.klass = 0
-    if w.n_classes > 1:
+    if w.trace_classes:
+        w.klass = trace_of(w, recorded).klass
+    elif w.n_classes > 1:
         u = uniform(w, ARRIVALS)
         while w.klass < w.n_classes - 1 and u >= job_class(w, w.klass).share_to:
             w.klass += 1
+    if w.drawn:
+        unit = trace_of(w, recorded).work if w.trace_sizes else draw(w, SIZES, SERVICE)
+        w.job_size = unit * job_class(w, w.klass).mean_size
     w.source = -1
     w.target = -1
     if w.samples > 0:
@@ -282,7 +349,12 @@ def place(w, i):
         w.lost_weight += kind.weight
         w.expected_response = 0.0
         return
-    w.expected_response = (1.0 + max(q + 1 - p.slots, 0) * p.per_slot) * p.mean_service
+    if w.drawn:
+        w.expected_response = expected_response(w, i)
+    else:
+        w.expected_response = (1.0 + max(q + 1 - p.slots, 0) * p.per_slot) * p.mean_service
+        if w.slotted:  # a job served in its first slot leaves at once
+            w.expected_response -= 1.0
     if q == 0:
         w.found_idle += 1
         if w.messages_on:
@@ -290,8 +362,19 @@ def place(w, i):
     elif q >= p.slots:
         w.waited += 1
     count_present(w, 1)
-    append(w, i, new_job(w, w.clock, w.klass))
+    join(w, i, new_job(w, w.clock, w.klass))
     w.arrived_sum += w.clock
+
+
+@inner
+def join(w, i, j):
+    """The new job j, of size `w.job_size`, joins the tail of server i."""
+    append(w, i, j)
+    if w.drawn:
+        this = work_of(w, j)
+        this.brought = w.job_size
+        this.left = w.job_size
+        enter(w, i, j)
 
 
 @inner
@@ -316,7 +399,7 @@ def advance(w):
         if w.messages_on and not room_for_message(w):
             return GROW
         w.events += 1
-        if w.next_other < min(w.next_arrival, w.next_tick):
+        if w.next_other <= min(w.next_arrival, w.next_tick):
             w.clock = w.next_other
             if w.next_read <= w.next_ring:
                 read_all(w)
@@ -330,13 +413,12 @@ def advance(w):
                 return DECIDE
         elif w.next_tick < w.next_arrival:
             w.clock = w.next_tick
-            w.next_tick = w.clock + exponential(w, SERVICE) * w.tick_gap
             if w.migration_rate > 0.0:
                 consume_ring(w)
-                tick(w)
+                serve(w)
                 schedule_ring(w)
             else:
-                tick(w)
+                serve(w)
         else:
             w.clock = w.next_arrival
             arrive(w)
@@ -383,8 +465,14 @@ def begin(w):
     w.next_arrival = math.inf
     w.next_tick = math.inf
     if w.arrival_gap < math.inf:  # otherwise the system is closed
-        w.next_arrival = exponential(w, ARRIVALS) * w.arrival_gap
-        w.next_tick = exponential(w, SERVICE) * w.tick_gap
+        if w.plain_arrivals:
+            w.next_arrival = exponential(w, ARRIVALS) * w.arrival_gap
+        else:
+            begin_arrivals(w)
+        if w.slotted:
+            w.next_tick = 0.0
+        elif not w.drawn:
+            w.next_tick = exponential(w, SERVICE) * w.tick_gap
     w.next_read = 0.0 if w.read_interval < math.inf else math.inf
     w.next_ring = math.inf
     schedule_other(w)
@@ -405,7 +493,9 @@ def fill(w):
     """Put the jobs of the start into the servers and send the first messages."""
     for i in range(w.n_servers):
         for _ in range(start_of(w, i).length):
-            append(w, i, new_job(w, 0.0, 0))
+            if w.drawn:
+                w.job_size = draw(w, SIZES, SERVICE) * job_class(w, 0).mean_size
+            join(w, i, new_job(w, 0.0, 0))
             w.present += 1
             w.started += 1
         if start_of(w, i).length > 0:

@@ -48,6 +48,9 @@ ARRAYS: dict[str, tuple[str, str, list[tuple[str, str, str]]]] = {
             ("longest", "i8", "largest queue length in the pool (only if `sorted_on`)"),
             ("warm", "i8", "its row in `warm`"),
             ("warm_levels", "i8", "length of that row"),
+            ("pace", "f8", "work per unit time of each slot"),
+            ("seats", "i8", "jobs served at once that have a clock of their own (sharing: 1)"),
+            ("first_seat", "i8", "seat 0 of its first server"),
         ],
     ),
     "ticks": (
@@ -68,6 +71,7 @@ ARRAYS: dict[str, tuple[str, str, list[tuple[str, str, str]]]] = {
             ("share_to", "f8", "share of the arrivals of classes up to and with this one"),
             ("units", "i8", "units a job needs"),
             ("weight", "f8", "what losing a job counts"),
+            ("mean_size", "f8", "mean size of a job"),
             ("arrivals", "i8", "jobs that arrived"),
             ("blocked", "i8", "jobs lost"),
         ],
@@ -112,6 +116,80 @@ ARRAYS: dict[str, tuple[str, str, list[tuple[str, str, str]]]] = {
             ("arrived", "f8", "when it arrived"),
             ("next", "i4", "the job behind it in its server, or the next free job"),
             ("klass", "i4", "its class"),
+        ],
+    ),
+    "works": (  # index as jobs; only if `drawn`
+        "work_of",
+        "room",
+        [
+            ("brought", "f8", "its size"),
+            ("left", "f8", "work left when its service last began; sharing: attained when done"),
+            ("previous", "i4", "the job before it in its server, -1 the head"),
+            ("seat", "i4", "the seat where it is served, -1 while it waits"),
+            ("first", "i4", "a child in its server's heap, ordered by `left` (sharing)"),
+            ("second", "i4", "the other child"),
+            ("above", "i4", "its parent, -1 the root"),
+        ],
+    ),
+    "services": (  # only if `drawn`
+        "service_of",
+        "n_servers",
+        [
+            ("waiting", "f8", "work of the jobs that wait; sharing: sum of `left` of all its jobs"),
+            ("attained", "f8", "service each job got since the server was idle (sharing)"),
+            ("changed", "f8", "when that was brought up to date"),
+            ("line", "i4", "the first job that waits, -1 if none"),
+        ],
+    ),
+    "seats": (  # a server's seats that are taken come first
+        "seat_of",
+        "n_seats",
+        [
+            ("server", "i4", "its server"),
+            ("job", "i4", "the job served; sharing: the next to be done; -1 none"),
+        ],
+    ),
+    "finishes": (  # a tournament: node k has children 2k and 2k + 1, seats are the last n_seats
+        "finish",
+        "2 * n_seats",
+        [("time", "f8", "earliest completion below, inf if none"), ("seat", "i8", "its seat")],
+    ),
+    "laws": (  # SIZES, GAPS
+        "law_of",
+        "2",
+        [
+            ("code", "i8", "which law: a key of LAW_CODES"),
+            ("a", "f8", "parameters: see `draws.draw`"),
+            ("b", "f8", ""),
+            ("c", "f8", ""),
+            ("begin", "i8", "its part of `law_values`"),
+            ("count", "i8", "length of that part"),
+        ],
+    ),
+    "law_values": ("law_value", "any", [("x", "f8", "value or P(<= it)"), ("y", "f8", "mean")]),
+    "phases": (  # of the arrival process
+        "phase_of",
+        "n_phases",
+        [
+            ("rate", "f8", "arrival epochs per unit time"),
+            ("leave", "f8", "rate at which the phase ends (MMPP)"),
+            ("until", "f8", "time within the period at which it ends (piecewise)"),
+        ],
+    ),
+    "jumps": (  # index phase * n_phases + next phase; row n_phases: the first phase
+        "jump",
+        "any",
+        [("below", "f8", "probability of a jump to this or an earlier phase")],
+    ),
+    "batch_below": ("batch_below", "n_batches", [("p", "f8", "P(batch of at most k + 1 jobs)")]),
+    "trace": (
+        "trace_of",
+        "n_trace",
+        [
+            ("time", "f8", "from the trace's first job"),
+            ("work", "f8", "its size, of mean 1"),
+            ("klass", "i4", "its class"),
+            ("router", "i4", "its router"),
         ],
     ),
     "tails": (
@@ -172,6 +250,22 @@ SCALARS: list[tuple[str, str, str]] = [
     ("n_params", "i8", "arguments of the rule"),
     ("n_scratch", "i8", "memory cells of the rule"),
     ("arrival_gap", "f8", "mean time between arrivals, all routers"),
+    ("plain_arrivals", "i8", "1: Poisson arrivals one by one in continuous time"),
+    ("process", "i8", "how arrival epochs come: a value of PROCESS_CODES"),
+    ("period", "f8", "of the arrival process or trace, inf: none"),
+    ("amplitude", "f8", "of a sinusoidal rate"),
+    ("angle", "f8", "phase of a sinusoidal rate at time 0"),
+    ("n_phases", "i8", "phases of the arrival process"),
+    ("batch_fixed", "i8", "jobs at each epoch, 0: their number is random"),
+    ("batch_log", "f8", "log of the ratio of geometric batches, 0: by `batch_below`"),
+    ("n_batches", "i8", "largest batch in `batch_below`"),
+    ("n_trace", "i8", "jobs of the trace"),
+    ("trace_sizes", "i8", "1: the trace has sizes"),
+    ("trace_classes", "i8", "1: the trace has classes"),
+    ("trace_routers", "i8", "1: the trace has routers"),
+    ("drawn", "i8", "1: sizes are drawn at arrival, 0: memoryless"),
+    ("slotted", "i8", "1: time runs in slots"),
+    ("n_seats", "i8", "seats of all servers, 0 unless `drawn`"),
     ("n_ticks", "i8", "rows of `ticks`"),
     ("n_classes", "i8", "classes of jobs"),
     ("n_edges", "i8", "edges of the graph, 0: a job may go to any server"),
@@ -196,7 +290,12 @@ SCALARS: list[tuple[str, str, str]] = [
     # time
     ("clock", "f8", "now"),
     ("next_arrival", "f8", "when the next job arrives"),
-    ("next_tick", "f8", "when the next potential completion comes"),
+    ("next_tick", "f8", "when the next potential completion comes; sizes drawn: completion"),
+    ("epoch", "f8", "when the last arrival epoch came or will come, in continuous time"),
+    ("batch_left", "i8", "jobs still to come at `next_arrival` after its first"),
+    ("phase", "i8", "phase of the arrival process, or the next job of the trace"),
+    ("cycle", "i8", "periods of the arrival process completed"),
+    ("slot_server", "i8", "the server whose completion in this slot comes next"),
     ("next_ring", "f8", "when the next job resamples"),
     ("next_read", "f8", "when all queues are read next"),
     ("next_other", "f8", "the earlier of the two"),
@@ -208,6 +307,7 @@ SCALARS: list[tuple[str, str, str]] = [
     ("kind", "i8", "NOTHING, ARRIVAL or RESAMPLE"),
     ("router", "i8", "router of the arriving job (-1 at a resampling)"),
     ("klass", "i8", "class of the arriving job"),
+    ("job_size", "f8", "size of the arriving job, 0 unless `drawn`"),
     ("source", "i8", "server of the resampling job (-1 at an arrival)"),
     ("target", "i8", "server it sampled (-1 at an arrival)"),
     ("height", "i8", "place of the resampling job in its server, 0 the head"),
@@ -232,6 +332,7 @@ SCALARS: list[tuple[str, str, str]] = [
     ("started_busy", "i8", "servers busy at time 0"),
     ("departed", "i8", "jobs served"),
     ("response_sum", "f8", "sum of the response times of departed jobs"),
+    ("slowdown_sum", "f8", "sum of response time over size of departed jobs, if `drawn`"),
     ("arrived_sum", "f8", "sum of the arrival times of the jobs present"),
     ("sent", "i8", "pull-messages sent, the initial ones included"),
     ("used", "i8", "pull-messages used"),
@@ -304,11 +405,43 @@ JOBS, LEVELS, HELD, ENTRIES = 1, 2, 3, 4  # w.need
 # Status returned by the compiled entries (5 is an environment's: the action is masked).
 DECIDE, GROW, INVALID, PAUSE, DONE, BALANCED = 0, 1, 2, 3, 4, 6
 
+SIZES, GAPS = 0, 1  # rows of `laws`
+(
+    EXPONENTIAL,
+    DETERMINISTIC,
+    ERLANG,
+    HYPEREXPONENTIAL,
+    LOGNORMAL,
+    UNIFORM,
+    PARETO,
+    EMPIRICAL,
+) = range(8)
+LAW_CODES = {
+    "exponential": EXPONENTIAL,
+    "deterministic": DETERMINISTIC,
+    "erlang": ERLANG,
+    "hyperexponential": HYPEREXPONENTIAL,
+    "lognormal": LOGNORMAL,
+    "uniform": UNIFORM,
+    "bounded-pareto": PARETO,
+    "empirical": EMPIRICAL,
+}
+POISSON, RENEWAL, MMPP, PIECEWISE, SINUSOIDAL, TRACE = range(6)
+PROCESS_CODES = {
+    "poisson": POISSON,
+    "renewal": RENEWAL,
+    "mmpp": MMPP,
+    "piecewise": PIECEWISE,
+    "sinusoidal": SINUSOIDAL,
+    "trace": TRACE,
+}
+
 # Streams; SEEDS seeds the others at each further episode, so that no action has a part in it.
 ARRIVALS, SERVICE, MIGRATION, NETWORK, POLICY, SEEDS = 0, 1, 2, 3, 4, 5
 STREAMS = 6
 
 NO_LIMIT = 1 << 60
+TINY = 1e-300
 
 BINS_PER_OCTAVE_BITS = 6
 LOWEST_OCTAVE, OCTAVES = -20, 56

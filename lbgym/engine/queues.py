@@ -6,7 +6,7 @@ distribution exactly, and, when servers are kept sorted (longest first), it is a
 level begins - so the shortest queue is found, and the order kept, in O(1).
 """
 
-from .access import inner, job, job_class, order, pool, server, tail
+from .access import inner, job, job_class, order, pool, server, tail, work_of
 from .layout import JOBS, LEVELS
 
 
@@ -80,6 +80,8 @@ def append(w, i, j):
     """Job j joins the tail of server i."""
     s = server(w, i)
     job(w, j).next = -1
+    if w.drawn:
+        work_of(w, j).previous = s.tail
     if s.tail < 0:
         s.head = j
     else:
@@ -106,7 +108,7 @@ def append(w, i, j):
 
 @inner
 def remove(w, i, place):
-    """Take the job at `place` (0 the head) out of server i; returns the job."""
+    """Take the job at `place` (0 the head) out of server i; returns the job. Not if `drawn`."""
     s = server(w, i)
     if place == 0:
         j = s.head
@@ -122,6 +124,14 @@ def remove(w, i, place):
         job(w, before).next = behind
         if behind < 0:
             s.tail = before
+    shorten(w, i, j)
+    return j
+
+
+@inner
+def shorten(w, i, j):
+    """Job j has been taken out of the list of server i: count that."""
+    s = server(w, i)
     if w.units_on:
         s.used -= job_class(w, job(w, j).klass).units
     k = s.length
@@ -139,7 +149,6 @@ def remove(w, i, place):
             p.longest = k - 1
     if k == 1:
         w.idle += 1
-    return j
 
 
 @inner

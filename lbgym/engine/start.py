@@ -3,6 +3,7 @@
 import math
 
 from .access import (
+    finish,
     inner,
     integers,
     job_class,
@@ -10,10 +11,12 @@ from .access import (
     order,
     pool,
     router,
+    seat_of,
     sent_at,
     sent_since,
     sent_since_read,
     server,
+    service_of,
     since,
     start_of,
 )
@@ -59,12 +62,25 @@ def clear(w, address):
     for k in range(w.size_lists):
         records = message_list(w, k)
         records.begin, records.count, records.room = LIST_ROOM * k, 0, LIST_ROOM
+    clear_service(w)
     w.held_used, w.held_spare = LIST_ROOM * w.size_lists, 2 * LIST_ROOM
     w.entries_used, w.entries_free = 0, -1
     w.jobs_used, w.jobs_free = 0, -1
     w.need = NOTHING
     w.idle = w.n_servers
     w.router, w.source, w.target = -1, -1, -1
+
+
+@inner
+def clear_service(w):
+    """Nobody is served (drawn sizes)."""
+    for i in range(w.size_services):
+        this = service_of(w, i)
+        this.line, this.waiting, this.attained, this.changed = -1, 0.0, 0.0, 0.0
+    for k in range(w.size_seats):
+        seat_of(w, k).job = -1
+    for k in range(w.size_finishes):
+        finish(w, k).time, finish(w, k).seat = math.inf, 0
 
 
 @inner

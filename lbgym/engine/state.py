@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lbgym.laws import MMPP, Exponential, Piecewise, Poisson, Process, Renewal, Trace
 from lbgym.system import System
 
 from . import layout
@@ -49,6 +50,8 @@ class State:
         Servers sampled for each arriving job.
     ring_asks : bool
         A resampling job asks the server it draws (two messages, also if that server is full).
+    sizes : bool
+        Sizes are drawn at arrival even if exponential, so that the rule may know them.
     router_samples : int
         Routers an idle server samples before it sends its message (JIQ-SQ).
     params, scratch
@@ -70,6 +73,7 @@ class State:
         samples: int = 0,
         ring_asks: bool = False,
         router_samples: int = 1,
+        sizes: bool = False,
         params: Sequence[float] = (),
         scratch: int = 0,
         max_jobs: int = 10_000_000,
@@ -81,11 +85,12 @@ class State:
         self.arrays: dict[str, NDArray[Any]] = {}
         if system.edges and samples not in (0, 2):
             raise ValueError(f"samples: with a graph they are an edge's two ends, got {samples}")
+        if sizes and (system.slotted or system.closed_jobs is not None):
+            raise ValueError("sizes: jobs of slotted time or closed systems have none")
         w = self.world[0]
         n, pools, routers = system.servers, len(system.pools), system.router_count
         w["n_servers"], w["n_pools"], w["n_routers"] = n, pools, routers
-        closed = system.closed_jobs is not None
-        w["arrival_gap"] = np.inf if closed else 1.0 / system.arrival_rate
+        w["drawn"], w["slotted"] = sizes or system.draws_sizes, system.slotted
         w["read_interval"] = np.inf if system.read_interval is None else system.read_interval
         w["units_on"] = system.has_units
         w["n_edges"] = len(system.edges)
@@ -109,6 +114,7 @@ class State:
         made("routers", routers)["weight_to"] = np.cumsum(system.router_weights)
         made("lists", routers * pools if messages else 0)
         made("jobs", min(64 + 2 * n if n < 100_000 else n + n // 2, max_jobs))
+        made("works", len(self.arrays["jobs"]) if w["drawn"] else 0)
         made("tails", 0)
         made("order", n if w["sorted_on"] else 0)
         for name in ("since", "sent_at", "sent_since"):
@@ -125,6 +131,9 @@ class State:
         self.arrays["layers"] = LAYERS
         self._fill_pools()
         self._fill_classes()
+        self._fill_seats()
+        self._fill_laws()
+        self._fill_arrivals()
         self.link()
 
     def _make(self, name: str, length: int) -> NDArray[Any]:
@@ -162,6 +171,7 @@ class State:
         table = self._make("classes", len(kinds))
         table["share_to"] = np.cumsum(system.class_shares)
         table["units"] = [1 if kind is None else kind.units for kind in kinds]
+        table["mean_size"] = [1.0 if kind is None else kind.mean_size for kind in kinds]
         table["weight"] = [1.0 if kind is None else kind.weight for kind in kinds]
         rows: list[tuple[int, int, int, float]] = []  # pool, class, seats, rate of a seat
         for k, spec in enumerate(system.pools):
@@ -181,6 +191,94 @@ class State:
         closed = system.closed_jobs is not None
         w["n_ticks"], w["tick_rate"] = len(rows), total
         w["tick_gap"] = np.inf if closed else 1.0 / total
+
+    def _fill_seats(self) -> None:
+        """Seats of the servers, pool after pool, if sizes are drawn."""
+        w, pools = self.world[0], self.arrays["pools"]
+        total = 0
+        for row, spec in zip(pools, self.system.pools, strict=True):
+            row["pace"] = spec.speed
+            row["seats"] = spec.slots if spec.units is None else self.system.limit_of(spec)
+            row["first_seat"] = total
+            total += int(row["servers"] * row["seats"])
+        w["n_seats"] = total if w["drawn"] else 0
+        self._make("services", w["n_servers"] if w["drawn"] else 0)
+        self._make("finishes", 2 * w["n_seats"])
+        seats = self._make("seats", w["n_seats"])
+        if w["drawn"]:
+            each = np.repeat(pools["seats"], pools["servers"])
+            seats["server"] = np.repeat(np.arange(w["n_servers"]), each)
+
+    def _fill_laws(self) -> None:
+        """Laws of sizes and of gaps."""
+        process = self.system.arrivals
+        gaps = process.law if isinstance(process, Renewal) else Exponential()
+        made = self._make("laws", 2)
+        values: list[tuple[float, float]] = []
+        for row, law in zip(made, (self.system.size_law, gaps), strict=True):
+            row["code"] = layout.LAW_CODES[law.law]
+            row["a"], row["b"], row["c"], table = law.row()
+            row["begin"], row["count"] = len(values), len(table)
+            values += table
+        rows = self._make("law_values", len(values))
+        if values:
+            rows["x"], rows["y"] = np.array(values).T
+
+    def _fill_arrivals(self) -> None:
+        """The arrival process, scaled to the arrival rate."""
+        w, system, process = self.world[0], self.system, self.system.arrivals
+        batch = process.batch
+        epochs = 0.0 if system.closed_jobs is not None else system.arrival_rate / batch.mean
+        w["arrival_gap"] = 1.0 / epochs if epochs > 0 else np.inf
+        w["process"] = layout.PROCESS_CODES[process.process]
+        w["batch_fixed"], w["period"] = batch.fixed, getattr(process, "period", np.inf)
+        if batch.geometric and batch.mean > 1:
+            w["batch_log"] = math.log1p(-1.0 / batch.mean)
+        below = [1.0] if batch.geometric and batch.mean == 1 else batch.below
+        self._make("batch_below", len(below))["p"] = below
+        w["n_batches"] = len(below)
+        w["plain_arrivals"] = process == Poisson() and not system.slotted
+        w["amplitude"] = getattr(process, "amplitude", 0.0)
+        w["angle"] = getattr(process, "phase", 0.0)
+        self._fill_phases(process, epochs)
+        self._fill_trace(process, epochs)
+
+    def _fill_phases(self, process: Process, epochs: float) -> None:
+        w = self.world[0]
+        if not isinstance(process, MMPP | Piecewise):
+            self._make("phases", 0)
+            self._make("jumps", 0)
+            return
+        count = len(process.rates)
+        w["n_phases"] = count
+        phases = self._make("phases", count)
+        phases["rate"] = np.array(process.rates) * (epochs / process.mean_rate)
+        if isinstance(process, Piecewise):
+            phases["until"] = [*process.breakpoints[1:], process.period]
+            self._make("jumps", 0)
+            return
+        moves = np.array(process.generator)
+        np.fill_diagonal(moves, 0.0)
+        phases["leave"] = moves.sum(axis=1)
+        shares = np.vstack([moves, process.stationary])
+        sums = np.maximum(shares.sum(axis=1, keepdims=True), layout.TINY)
+        self._make("jumps", shares.size)["below"] = np.cumsum(shares / sums, axis=1).ravel()
+
+    def _fill_trace(self, process: Process, epochs: float) -> None:
+        w = self.world[0]
+        if not isinstance(process, Trace):
+            self._make("trace", 0)
+            return
+        jobs = process.data
+        rows = self._make("trace", len(jobs.times))
+        w["n_trace"], w["period"] = len(rows), len(rows) / epochs
+        rows["time"] = (jobs.times - jobs.times[0]) * (w["period"] / jobs.period)
+        if process.size_law is not None:
+            w["trace_sizes"], rows["work"] = 1, process.size_law.scaled
+        if jobs.classes is not None:
+            w["trace_classes"], rows["klass"] = 1, jobs.classes
+        if jobs.routers is not None:
+            w["trace_routers"], rows["router"] = 1, jobs.routers
 
     def link(self) -> None:
         """Write the arrays' addresses and sizes into the world. Nothing else may."""
@@ -316,7 +414,10 @@ class State:
         if room >= self.max_jobs:
             raise Overload(int(self.world[0]["present"]), self.max_jobs)
         more = room if room < 1_000_000 else room // 4
-        self._lengthen("jobs", min(more, self.max_jobs - room))
+        more = min(more, self.max_jobs - room)
+        self._lengthen("jobs", more)
+        if self.world[0]["drawn"]:
+            self._lengthen("works", more)
 
     def _grow_levels(self, pool: int) -> None:
         pools, old = self.arrays["pools"], self.arrays["tails"]

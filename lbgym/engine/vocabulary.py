@@ -20,6 +20,7 @@ from .access import scratch as scratch_of
 from .layout import POLICY
 from .messages import sender_at
 from .random import below, uniform
+from .service import work_left
 
 
 # --- coins, arguments, memory ---------------------------------------------------------------------
@@ -71,6 +72,12 @@ def pool_at_speed(w, x):
     return p
 
 
+@inner
+def job_size(w):
+    """The size of the arriving job (only for rules that know sizes)."""
+    return w.job_size
+
+
 # --- asking servers -------------------------------------------------------------------------------
 @inner
 def probe(w, i):
@@ -89,6 +96,12 @@ def probe_all(w):
 def seen(w, i):
     """The queue length of server i after `probe_all`, or of the resampling job's own server."""
     return server(w, i).length
+
+
+@inner
+def work_seen(w, i):
+    """The work left in server i, after `probe_all` (only for rules that know sizes)."""
+    return work_left(w, i)
 
 
 @inner

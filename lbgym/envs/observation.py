@@ -20,6 +20,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from lbgym.checks import listed
 from lbgym.engine.access import (
     candidate_of,
     doubles,
@@ -40,9 +41,10 @@ from lbgym.engine.access import (
 from lbgym.engine.layout import ARRIVAL, RESAMPLE
 from lbgym.engine.messages import entry_at
 from lbgym.engine.queues import vacancy
+from lbgym.engine.service import work_left
 from lbgym.engine.state import State
 from lbgym.suggest import unknown
-from lbgym.system import System, listed
+from lbgym.system import System
 
 # --- what there is --------------------------------------------------------------------------------
 (
@@ -69,7 +71,9 @@ from lbgym.system import System, listed
     ROUTER,
     KLASS,
     READ_AGE,
-) = range(23)
+    WORK,
+    SIZE,
+) = range(25)
 
 SERVERS, CANDIDATES, POOLS, ENDS = 0, 1, 2, 3  # view.rows_are; ENDS: source and target of a move
 ROWS = {"server": SERVERS, "candidate": CANDIDATES, "pool": POOLS, "move": ENDS}
@@ -215,6 +219,17 @@ _ALL = (
         context=True,
     ),
     Column(
+        "work",
+        WORK,
+        "x / (1 + x), x the work left in the server, where sizes are drawn; asks as vacancy does",
+    ),
+    Column(
+        "size",
+        SIZE,
+        "x / (1 + x), x the size of the arriving job, where sizes are drawn; 0 at a resampling",
+        context=True,
+    ),
+    Column(
         "read_age",
         READ_AGE,
         "a / (1 + a), a the time since the queues were last read",
@@ -225,6 +240,7 @@ _ALL = (
 COLUMNS = {column.name: column for column in _ALL}
 LOCAL = ("message", "message_age", "sent", "sent_age", "speed", "limit")
 MOVING = ("source", "target", "kind")
+SIZED = ("work", "size")
 READ_ONLY = ("read", "sent_since_read", "read_age")
 
 
@@ -333,6 +349,8 @@ def _seen(w, view, code, i):
 @inner
 def _cell(w, view, code, i, k):
     """A column of server i, which is candidate k."""
+    if code == WORK:
+        return _share(work_left(w, i))
     if code <= MESSAGE_AGE:
         return _message_cell(w, code, i)
     if code == SENT:
@@ -441,6 +459,9 @@ def _fill(w, view, code, p):
     elif code <= NEIGHBOURS:
         for i in range(n):
             p[i] = _seen(w, view, code, i)
+    elif code == WORK:
+        for i in range(n):
+            p[i] = _share(work_left(w, i))
     elif code == QUEUE_ORDER:
         for i in range(n):
             p[i] = np.float32(server(w, i).position)
@@ -497,6 +518,8 @@ def observe(w, view, address):
             p[c] = np.float32(w.router)
         elif code == READ_AGE:
             p[c] = _age(w.clock, w.read_at)
+        elif code == SIZE:
+            p[c] = _share(w.job_size) if w.kind == ARRIVAL else _ZERO
         else:
             p[c] = np.float32(w.klass) if w.kind == ARRIVAL else _ZERO
 
@@ -584,6 +607,11 @@ class Observation:
             raise ValueError(f"observe: with action='move' there are {able}; got {name!r}")
         if name in READ_ONLY and self.system.read_interval is None:
             raise ValueError(f"observe: {name!r} needs a system with a read_interval")
+        if name in SIZED and not self.system.draws_sizes:
+            raise ValueError(
+                f"observe: {name!r} needs a system whose sizes are drawn; for exponential ones "
+                "set size={'law': 'erlang', 'k': 1}"
+            )
         if name == "neighbours" and self.system.graph is None:
             raise ValueError("observe: 'neighbours' needs a system with a graph, e.g. 'ring'")
 
@@ -643,8 +671,9 @@ class ViewArrays:
         view["rows_are"] = ROWS[shown.action]
         view["rows"] = shown.rows
         view["columns"], view["contexts"] = len(shown.columns), len(shown.context)
-        few = "vacancy" in names and shown.action == "candidate"
-        view["asks_all"] = "queue" in names or ("vacancy" in names and not few)
+        asks = "vacancy" in names or "work" in names
+        few = asks and shown.action == "candidate"
+        view["asks_all"] = "queue" in names or (asks and not few)
         view["asks_sampled"] = "queue_probed" in names or few
         view["asks_neighbours"] = "neighbours" in names
 

@@ -24,7 +24,18 @@ from .desk import DESK, Functions, begin_once, show_once, step_once
 
 _NEVER = 1 << 62
 _LINE = 64  # bytes of a cache line
-_COLD = ("servers", "entries", "since", "sent_at", "sent_since", "jobs", "start", "scratch")
+_CONSTANT = ("layers", "warm", "laws", "law_values", "phases", "jumps", "batch_below", "trace")
+_COLD = (
+    "servers",
+    "entries",
+    "since",
+    "sent_at",
+    "sent_since",
+    "jobs",
+    "works",
+    "start",
+    "scratch",
+)
 
 # A key of `info`: what the world record (or records, of many rows) and the arrays say. The arrays
 # of many rows have one dimension more.
@@ -149,8 +160,7 @@ class Row:
     def owned(self) -> dict[str, NDArray[Any]]:
         """The arrays that make up this row, by name."""
         own = {name: getattr(self.record, name) for name in self.record.OWN}
-        shared = ("layers", "warm")
-        arrays = {name: x for name, x in self.state.arrays.items() if name not in shared}
+        arrays = {name: x for name, x in self.state.arrays.items() if name not in _CONSTANT}
         last = {name: arrays.pop(name) for name in _COLD if name in arrays}
         return {"desk": self.desk, "world": self.state.world, **own, **arrays, **last}
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from lbgym.system import MAX_COUNT, flag, integer, label, number
+from lbgym.checks import MAX_COUNT, flag, integer, label, number
 
 from .data import Data, is_list, listed, one_or_each, spread
 

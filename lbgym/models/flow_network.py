@@ -20,8 +20,8 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
+from lbgym.checks import label, number, one_of
 from lbgym.suggest import unknown
-from lbgym.system import label, number, one_of
 
 from .data import Data, listed, one_or_each, spread
 

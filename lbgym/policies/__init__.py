@@ -8,6 +8,7 @@ from typing import Any, overload
 from lbgym.engine.vocabulary import (
     candidate,
     coin,
+    job_size,
     message_server,
     messages_held,
     param,
@@ -18,11 +19,12 @@ from lbgym.engine.vocabulary import (
     remember,
     seen,
     speed,
+    work_seen,
 )
 from lbgym.kinds import KINDS, kind_of
 from lbgym.system import System, as_system
 
-from . import jsq, local_choice, local_search, loss, order_based, pull, static
+from . import jsq, local_choice, local_search, loss, order_based, pull, sized, static
 from .registry import Family, Policy, custom, parse
 
 __all__ = [
@@ -33,6 +35,7 @@ __all__ = [
     "coin",
     "custom",
     "families",
+    "job_size",
     "jsq",
     "local_choice",
     "local_search",
@@ -51,8 +54,10 @@ __all__ = [
     "recall",
     "remember",
     "seen",
+    "sized",
     "speed",
     "static",
+    "work_seen",
 ]
 
 

@@ -46,6 +46,7 @@ class Parts:
     messages: bool = False
     ordered: bool = False
     read_memory: bool = False
+    sizes: bool = False
     samples: int = 0
     ring_asks: bool = False
     router_samples: int = 1
@@ -56,8 +57,10 @@ class Parts:
 
     def needs(self) -> dict[str, Any]:
         """What `State` must be told to keep."""
-        names = ("messages", "ordered", "read_memory", "samples", "ring_asks", "router_samples")
-        return {name: getattr(self, name) for name in (*names, "params", "scratch")}
+        names = ("messages", "ordered", "read_memory", "sizes", "samples", "ring_asks")
+        return {
+            name: getattr(self, name) for name in (*names, "router_samples", "params", "scratch")
+        }
 
     def but(self, **changes: Any) -> Parts:
         """A copy with some fields changed."""
@@ -454,6 +457,7 @@ def custom(
     messages: bool = False,
     ordered: bool = False,
     samples: int = 0,
+    sizes: bool = False,
     information: str = "user's",
     columns: Iterable[str] = (),
 ) -> Callable[[Any], Policy]:
@@ -467,8 +471,9 @@ def custom(
         The same for a resampling job: ``w.source`` to stay, ``w.target`` to move.
     params, scratch
         Arguments (read by `param`) and number of memory cells (`recall`, `remember`).
-    messages, ordered, samples
-        What the engine must keep: pull-messages, servers sorted by length, sampled servers.
+    messages, ordered, samples, sizes
+        What the engine must keep: pull-messages, servers sorted by length, sampled servers, sizes
+        drawn at arrival.
     """
     place_rule = checked_rule(function)
     move_rule = stay if move is None else checked_rule(move)
@@ -480,6 +485,7 @@ def custom(
         messages=messages,
         ordered=ordered,
         samples=samples,
+        sizes=sizes,
         information=information,
         columns=tuple(columns),
     )

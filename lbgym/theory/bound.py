@@ -73,6 +73,7 @@ def lower_bound(system: Any, loss_charge: float | None = None) -> LowerBound:
     ValueError
         Without limits at load 1 or more.
     """
+    system.require_memoryless("lower_bound")
     charge = system.default_loss_charge if loss_charge is None else float(loss_charge)
     if not (math.isfinite(charge) and charge >= 0):
         raise ValueError(f"loss_charge: must be a finite number >= 0, got {charge!r}")

@@ -55,7 +55,7 @@ from .loss import exact_loss
 from .result import Exact, Totals, result_of, totals_of
 from .rules import Plan, Static, plan
 from .stability import growth_of
-from .stale import exact_stale
+from .stale import exact_slotted, exact_stale
 
 _SHORT, _HOPELESS = 6, 100  # so many times too many states up to so short queues: do not begin
 _TINY = 1e-18  # what is left out of the law of a single server
@@ -105,6 +105,9 @@ def exact(
         the policy is not a chain on queue lengths and messages.
     """
     begun = time.perf_counter()
+    if system.slotted:
+        return exact_slotted(system, policy, cap, loss_charge)
+    system.require_memoryless("exact")
     if start is not None and system.closed_jobs is None:
         raise ValueError("start: only a closed system has one; long-run means forget it")
     if system.closed_jobs is not None:

@@ -420,6 +420,7 @@ def mean_field(system: Any, policy: Any) -> MeanField:
         For a policy without such a limit, and an unstable one.
     """
     begun = time.perf_counter()
+    system.require_memoryless("mean_field")
     if system.has_units:
         from .loss import loss_mean_field  # which is made of what stands here
 

@@ -364,6 +364,7 @@ def optimal(
         If the system is too large (with the number of its states) or overloaded.
     """
     begun = time.perf_counter()
+    system.require_memoryless("optimal")
     charge = system.default_loss_charge if loss_charge is None else float(loss_charge)
     prices = _prices(system, objective or "cost", charge, float(move_cost))
     endless = np.isinf(system.limits)

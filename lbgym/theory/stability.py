@@ -240,6 +240,7 @@ def critical_load(system: Any, policy: Any, flow: int | None = None) -> float:
         For policies without a chain (see `exact`), and where the other servers' chain is too large.
     """
     _no_flow(flow)
+    system.require_memoryless("critical_load")
     the_plan = plan(system, policy)
     unknown = _unknown(system, the_plan)
     if unknown is not None:
@@ -266,6 +267,7 @@ def growth(system: Any, policy: Any, flow: int | None = None) -> Any:
     is beyond its critical load.
     """
     _no_flow(flow)
+    system.require_memoryless("growth")
     the_plan = plan(system, policy)
     rate = growth_of(system, the_plan)
     if rate is None:
