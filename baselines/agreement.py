@@ -518,7 +518,8 @@ def page(rows: list[Row], flagship: list[NearRow], settings: Settings) -> str:
 Made by `python -m baselines.agreement`: every exact value of `baselines/reference_values.json`, and
 of the further models as `lbgym.theory.exact` solves them, against `lbgym.simulate`,
 {settings.replications} independent replications a case, each case with its own seed,
-run to a standard error of {settings.error:.2%} of each value. EN is the mean number in system, P_wait the waiting probability of accepted jobs, P_block the blocking probability;
+run to a standard error of {settings.error:.2%} of each value. EN is the mean number in system,
+P_wait the waiting probability of accepted jobs, P_block the blocking probability;
 messages (pull-messages) and withdrawals are per arrival, migrations per unit time, cost per arrival
 with the loss charge, loss the weight lost per arrival, T the balancing time; accepted, no_car,
 no_space and problematic are those of car sharing. Constants are met exactly; rare events are

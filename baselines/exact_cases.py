@@ -15,7 +15,7 @@ from lbgym.theory import exact
 
 # Quantity -> the field of an exact result; `loss` is the weight lost per arrival.
 QUEUES = {"EN": "jobs_in_system", "P_wait": "waiting_probability"}
-LIMITED = QUEUES | {"P_block": "blocking_probability"}
+BLOCKING = {"P_block": "blocking_probability"}
 LOSS = {"P_block": "blocking_probability", "loss": "cost"}
 CARS = {name: name for name in ("accepted", "no_car", "no_space", "problematic")}
 FLOWS = {"EN": "jobs_in_system"}
@@ -60,7 +60,7 @@ def _loss() -> Iterable[Case]:
     """Models 3 and 4."""
     erlang = System([Pool(4, slots=3, limit=3)], load=0.9)
     rules = ("random", "jsq(2)", "jsq(3)", "jsq")
-    yield from _solved("loss 4 x 3", erlang, rules, {"P_block": "blocking_probability"})
+    yield from _solved("loss 4 x 3", erlang, rules, BLOCKING)
     replaced = System([Pool(4, slots=3, limit=3)], load=0.9, replace=True)
     yield from _solved(
         "loss 4 x 3 replaced", replaced, ("jsq(2)",), {"P_block": "blocking_probability"}

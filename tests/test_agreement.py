@@ -151,7 +151,7 @@ def test_a_rare_event_is_judged_by_its_count():
     case = Case("rare", System(Pool(1, limit=12), load=0.2), "random", {"P_block": 3.3e-9}, "test")
     assert agreement.is_rare(case, "P_block", 1e9)
     assert not agreement.is_rare(case, "P_block", 1e12)
-    (only,) = agreement.compare(case, simulate(case.system, "random", jobs=10_000), 1)
+    (only,) = agreement.compare(case, simulate(case.system, "random", jobs=10_000), QUICK, 1)
     assert only.test == "poisson"
     assert only.passes
 
