@@ -31,6 +31,7 @@ from lbgym.engine.access import (
     router,
     rule_address,
     scratch,
+    sent_at,
     sent_since_read,
     server,
     stream,
@@ -65,6 +66,7 @@ EYES = np.dtype(
         ("klass", "i8"),
         ("read", "i8"),
         ("sent_since_read", "i8"),
+        ("sent_age", "i8"),
     ],
     align=True,
 )
@@ -231,6 +233,15 @@ def _see_reads(w, eyes, address):
 
 
 @inner
+def _see_ages(w, p):
+    """When the acting router last sent a job to each server."""
+    for i in range(w.n_servers):
+        y = float(p[i])
+        age = y / (1.0 - y) if y < 1.0 else np.inf
+        sent_at(w, w.router * w.n_servers + i).time = w.clock - max(age, 0.0)
+
+
+@inner
 def _of_speed(w, speed, taken):
     """A server of about that speed, other than the one taken."""
     best, least = 1 if taken == 0 else 0, np.inf
@@ -295,6 +306,8 @@ def _see(w, eyes, address):
         return True
     if eyes.read >= 0:
         _see_reads(w, eyes, address)
+    if eyes.sent_age >= 0:
+        _see_ages(w, floats(address + 4 * eyes.sent_age))
     if w.messages_on:
         _see_messages(w, eyes, address)
     if w.samples > 0:
@@ -528,7 +541,7 @@ def _needs(policy: Policy, view: Any) -> list[list[str]]:
         wanted.append("message_order")
     if parts.samples:
         wanted.append("candidate")
-        if not {"read", "vacancy"} & set(wanted):
+        if not {"read", "vacancy", "queue"} & set(wanted):
             wanted.append("queue_probed")
     if parts.ordered:
         wanted.append("queue")
@@ -574,7 +587,8 @@ def _check_fit(policy: Policy, view: Any) -> None:
         _check_placement(policy, view)
     elif view.action == "pool":
         raise ValueError(f"{name}: chooses servers, the environment's actions are pools")
-    everywhere = parts.samples == 0 or parts.messages or parts.ordered or "read" in policy.columns
+    everywhere = parts.samples == 0 or parts.messages or parts.ordered or parts.anywhere
+    everywhere = everywhere or "read" in policy.columns
     if view.action == "candidate" and everywhere:
         raise ValueError(
             f"{name}: may choose any server, the environment's actions are sampled servers; "
@@ -632,7 +646,7 @@ def _eyes(policy: Policy, view: Any) -> NDArray[Any]:
     eyes["candidates"], eyes["ends"] = view.action == "candidate", view.action == "move"
     for name in COLUMNS_SEEN:
         eyes[name] = shown.place("class" if name == "klass" else name)
-    for name in ("vacancy", "read"):  # they stand for a queue length only if the rule asks for them
+    for name in ("vacancy", "read", "sent_age"):  # they matter only if the rule asks for them
         if name not in policy.columns:
             eyes[name] = -1
     eyes["sorts"] = policy.parts.ordered

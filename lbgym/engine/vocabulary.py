@@ -14,6 +14,7 @@ from .access import (
     param_of,
     pool,
     router,
+    sent_at,
     server,
     tail,
 )
@@ -61,6 +62,13 @@ def remember(w, k, value):
 def speed(w, i):
     """Jobs per unit time of each slot of server i."""
     return pool(w, server(w, i).pool).speed
+
+
+@inner
+def sent_age(w, i):
+    """Time since the acting router last sent a job to server i, infinite if never (needs
+    `memory`)."""
+    return w.clock - sent_at(w, w.router * w.n_servers + i).time
 
 
 @inner

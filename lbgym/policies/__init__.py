@@ -14,10 +14,20 @@ from lbgym.engine.vocabulary import (
     recall,
     remember,
     seen,
+    sent_age,
     speed,
 )
 
-from . import jsq, local_choice, local_search, loss, order_based, pull, static
+from . import (
+    jsq,
+    local_choice,
+    local_search,
+    loss,
+    order_based,
+    pull,
+    remembering,
+    static,
+)
 from .registry import Family, Policy, custom, families, make, names, parse
 
 __all__ = [
@@ -45,7 +55,9 @@ __all__ = [
     "pull",
     "recall",
     "remember",
+    "remembering",
     "seen",
+    "sent_age",
     "speed",
     "static",
 ]

@@ -45,18 +45,21 @@ class Parts:
     scratch: int = 0
     messages: bool = False
     ordered: bool = False
+    memory: bool = False
     read_memory: bool = False
     samples: int = 0
     ring_asks: bool = False
     router_samples: int = 1
     anonymous: bool = False
+    anywhere: bool = False
     refuses: bool = False
     information: str | None = None
     columns: tuple[str, ...] | None = None
 
     def needs(self) -> dict[str, Any]:
         """What `State` must be told to keep."""
-        names = ("messages", "ordered", "read_memory", "samples", "ring_asks", "router_samples")
+        kept = ("messages", "ordered", "memory", "read_memory")
+        names = (*kept, "samples", "ring_asks", "router_samples")
         return {name: getattr(self, name) for name in (*names, "params", "scratch")}
 
     def but(self, **changes: Any) -> Parts:

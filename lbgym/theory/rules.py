@@ -128,6 +128,18 @@ class Least:
 
 
 @dataclass(frozen=True)
+class FastestIdle:
+    """A uniform one of the fastest idle servers; if none is idle of all."""
+
+    speeds: Floats
+
+    def shares(self, q: Integers, held: Booleans | None) -> tuple[Floats, Floats]:
+        speed = np.where(q == 0, self.speeds, 0.0)
+        eligible = speed == speed.max(axis=1, keepdims=True)
+        return eligible / eligible.sum(axis=1, keepdims=True), np.full(len(q), float(q.shape[1]))
+
+
+@dataclass(frozen=True)
 class Threshold:
     """The slow server only if it is empty while the fast one holds at least k."""
 
@@ -237,10 +249,10 @@ def plan(system: System, policy: Any) -> Plan:
 
 def _no_plan(name: str) -> str:
     known = ", ".join(BUILDERS)
-    if name in ("wrr", "round-robin") or "wrr" in name:
+    if any(word in name for word in ("wrr", "round-robin", "lsq", "belief", "memory")):
         return (
-            f"policy {name}: its turns are a memory that multiplies the states beyond what an "
-            f"exact chain can hold; simulate it, or ask for one of {known}"
+            f"policy {name}: it remembers, which multiplies the states beyond what an exact "
+            f"chain can hold; simulate it, or ask for one of {known}"
         )
     return f"policy {name}: theory knows no probabilities for it; it knows {known}"
 
@@ -273,9 +285,19 @@ def _least(system: System, a: Floats, c: Floats, d: int | None, ties: str) -> Pl
     return Plan("", groups, place, index=(a, c))
 
 
-def _jsq(system: System, d: int | None = None, *, ties: str = "random") -> Plan:
+def _jsq(system: System, d: int | None = None, *, ties: str = "random", memory: int = 0) -> Plan:
+    if memory:
+        raise ValueError(_no_plan(f"jsq({d}, memory={memory})"))
     n = system.servers
     return _least(system, np.zeros(n), np.ones(n), d, ties)
+
+
+def _fastest_shortest(system: System, d: int | None = None) -> Plan:
+    return _jsq(system, d, ties="fastest")
+
+
+def _fastest_idle(system: System) -> Plan:
+    return Plan("", alike(system.pool_of_server), FastestIdle(system.speeds))
 
 
 def _sed(system: System, d: int | None = None, *, ties: str = "random") -> Plan:
@@ -334,6 +356,8 @@ BUILDERS: dict[str, Callable[..., Plan]] = {
     "weighted-random": _weighted_random,
     "static": _static,
     "jsq": _jsq,
+    "fastest-shortest": _fastest_shortest,
+    "fastest-idle": _fastest_idle,
     "sed": _sed,
     "jsed": _jsed,
     "index": _index,
