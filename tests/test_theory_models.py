@@ -135,6 +135,43 @@ def test_rules_that_go_round_in_circles_agree_with_simulation(speeds, rule):
     assert moves == pytest.approx(result.moves, rel=0.05)
 
 
+@pytest.mark.parametrize(
+    ("speeds", "jobs", "policy"),
+    [
+        ((1, 1, 1, 1), 9, "local-search"),
+        ((1, 2, 2), 7, "local-search"),
+        ((1, 1, 1), 6, "local-search(rule=oblivious)"),
+    ],
+)
+def test_distribution_of_the_balancing_time(speeds, jobs, policy):
+    system = closed(jobs, speeds)
+    exact = theory.exact(system, policy)
+    times = np.linspace(0, 40 * exact.balancing_time, 20_001)
+    chance = exact.balancing_time_cdf(times)
+    assert chance[0] == 0
+    assert (np.diff(chance) >= -1e-13).all()
+    mean = np.trapezoid(1 - chance, times)
+    square = 2 * np.trapezoid(times * (1 - chance), times)
+    assert mean == pytest.approx(exact.balancing_time, rel=1e-6)
+    assert math.sqrt(square - mean**2) == pytest.approx(exact.balancing_time_std, rel=1e-5)
+    run = np.sort(simulate(system, policy, jobs=20_000, seed=6).batches["balancing_time"])
+    theirs = exact.balancing_time_cdf(run)
+    steps = np.arange(1, len(run) + 1) / len(run)
+    distance = max((steps - theirs).max(), (theirs - steps + 1 / len(run)).max())
+    assert distance < 2.2 / math.sqrt(len(run))  # Kolmogorov: 1 in 8,000
+
+
+def test_distribution_of_the_balancing_time_in_a_case_by_hand():
+    """From (2, 0): two jobs of rate 1 that each look at the other server half the time: Exp(1)."""
+    exact = theory.exact(closed(2, (1, 1)), "local-search")
+    assert exact.balancing_time_cdf(0.7) == pytest.approx(1 - math.exp(-0.7), rel=1e-11)
+    assert exact.balancing_time_cdf([[0.0, 3.0]]).shape == (1, 2)
+    assert theory.exact(closed(1, (1, 1)), "local-search").balancing_time_cdf(0) == 1
+    for t in (-1.0, math.inf, math.nan):
+        with pytest.raises(ValueError, match="balancing_time_cdf: t must be finite"):
+            exact.balancing_time_cdf(t)
+
+
 def test_closed_systems_that_are_refused():
     system = System(Pool(20), closed_jobs=200, migration_rate=1.0)
     with pytest.raises(ValueError, match=r"340,131,780,324 configurations.*simulate"):

@@ -128,6 +128,21 @@ class Least:
 
 
 @dataclass(frozen=True)
+class Ranked:
+    """The server of rank j in the order of q / c, ties uniform, with probability p_j."""
+
+    c: Floats
+    p: Floats
+
+    def shares(self, q: Integers, held: Booleans | None) -> tuple[Floats, Floats]:
+        n = q.shape[1]
+        before, tied = order_of(q / self.c, np.zeros(n))
+        upto = np.concatenate([[0.0], np.cumsum(self.p)])
+        shares = (upto[before + tied] - upto[before]) / tied
+        return np.asarray(shares, dtype=np.float64), np.full(len(q), float(n))
+
+
+@dataclass(frozen=True)
 class FastestIdle:
     """A uniform one of the fastest idle servers; if none is idle of all."""
 
@@ -242,17 +257,20 @@ def plan(system: System, policy: Any) -> Plan:
         call = parse(bound.name)
     except ValueError:
         call = Call("")
-    if call.name not in BUILDERS:
+    if call.name not in BUILDERS or "own-sends" in call.keywords:
         raise ValueError(_no_plan(bound.name))
     return BUILDERS[call.name](system, *call.positional, **call.keywords).bound(system, bound.name)
 
 
+_MEMORIES = ("wrr", "round-robin", "lsq", "belief", "memory", "own-sends")
+
+
 def _no_plan(name: str) -> str:
     known = ", ".join(BUILDERS)
-    if any(word in name for word in ("wrr", "round-robin", "lsq", "belief", "memory")):
+    if any(word in name for word in _MEMORIES):
         return (
-            f"policy {name}: it remembers, which multiplies the states beyond what an exact "
-            f"chain can hold; simulate it, or ask for one of {known}"
+            f"policy {name}: its memory multiplies the states beyond what an exact chain "
+            f"can hold; simulate it, or ask for one of {known}"
         )
     return f"policy {name}: theory knows no probabilities for it; it knows {known}"
 
@@ -290,6 +308,12 @@ def _jsq(system: System, d: int | None = None, *, ties: str = "random", memory: 
         raise ValueError(_no_plan(f"jsq({d}, memory={memory})"))
     n = system.servers
     return _least(system, np.zeros(n), np.ones(n), d, ties)
+
+
+def _rank(system: System, *p: float, order: str = "jsq") -> Plan:
+    c = system.speeds if order == "jsed" else np.ones(system.servers)
+    place = Ranked(c, np.array(p, dtype=float) / math.fsum(p))
+    return Plan("", alike(system.pool_of_server), place, index=(np.zeros(system.servers), c))
 
 
 def _fastest_shortest(system: System, d: int | None = None) -> Plan:
@@ -356,6 +380,7 @@ BUILDERS: dict[str, Callable[..., Plan]] = {
     "weighted-random": _weighted_random,
     "static": _static,
     "jsq": _jsq,
+    "rank": _rank,
     "fastest-shortest": _fastest_shortest,
     "fastest-idle": _fastest_idle,
     "sed": _sed,
