@@ -5,6 +5,7 @@ arithmetic); they hold to 1e-6 relative or better. Models: MODELS.md, sections 2
 """
 
 import json
+import math
 import re
 
 import numpy as np

@@ -71,7 +71,7 @@ class Absorption:
         # sum over k of P(K = k) over[k] = sum of P(K >= k) times the gains of over
         gains = np.diff(over, prepend=0.0)
         rows = [poisson.sf(np.flatnonzero(gains) - 1, x) @ gains[gains != 0] for x in ticks]
-        return np.minimum(np.array(rows), 1.0)
+        return np.minimum(np.array(rows, dtype=np.float64), 1.0)
 
 
 def _absorption(found: _Found, start: Configuration, each: Fraction) -> Absorption:
