@@ -689,3 +689,30 @@ def test_read_systems_that_are_refused():
     for solve in (theory.exact, theory.mean_field):
         with pytest.raises(ValueError, match="read_interval"):
             solve(ring, "local-choice")
+
+
+# --- units in use ---------------------------------------------------------------------------------
+def kaufman_roberts(units, offered):
+    """Mean units in use of one server; offered: (jobs offered, units each) by class.
+
+    j P(j) = sum_k a_k A_k P(j - A_k) (Kaufman 1981, Roberts 1981).
+    """
+    p = [1.0]
+    for j in range(1, units + 1):
+        p.append(sum(a * need * p[j - need] for a, need in offered if need <= j) / j)
+    return sum(j * x for j, x in enumerate(p)) / sum(p)
+
+
+def test_utilization_with_units_is_the_share_in_use():
+    kinds = [JobClass(share=3, units=1), JobClass(share=1, units=4, mean_size=2.0)]
+    system = System([Pool(1, units=6), Pool(2, units=9)], arrival_rate=9.0, classes=kinds)
+    offered = [(9.0 * 0.75 / 3, 1), (9.0 * 0.25 * 2.0 / 3, 4)]
+    known = [kaufman_roberts(6, offered) / 6, kaufman_roberts(9, offered) / 9]
+    whole = (6 * known[0] + 18 * known[1]) / 24
+    exact = theory.exact(system, "random")
+    run = simulate(system, "random", jobs=1_000_000, seed=5)
+    assert exact.utilization_per_pool == near(tuple(known))
+    assert exact.utilization == near(whole)
+    assert run.utilization_per_pool == pytest.approx(known, rel=0.005)
+    assert run.utilization == pytest.approx(whole, rel=0.005)
+    assert run.utilization < run.queue_tail["all"][1] - 0.2  # not the share of busy servers

@@ -101,6 +101,7 @@ class State:
         made = self._make
         made("servers", n)
         made("pools", pools)
+        made("class_jobs", n * len(system.class_shares) if system.has_units else 0)
         edges = made("edges", len(system.edges))
         if system.edges:
             edges["a"], edges["b"] = np.array(system.edges).T
@@ -221,7 +222,7 @@ class State:
         a["servers"]["used"] = a["servers"]["reading"] = 0
         a["classes"]["arrivals"] = a["classes"]["blocked"] = 0
         a["routers"]["held"] = 0
-        for name in ("tails", "histogram", "scratch"):
+        for name in ("tails", "histogram", "scratch", "class_jobs"):
             a[name][...] = np.zeros((), RECORDS[name])
         if w["sorted_on"]:
             a["order"]["server"] = np.arange(n)

@@ -54,7 +54,7 @@ class ExactLoss(Exact):
     blocking_by_class : lost jobs of each class over its arrivals
     weighted_loss : lost weight per arrival (cost with a loss charge of 1)
     jobs_by_class : mean number in system
-    utilization : share of the units in use (`simulate` counts the servers that hold a job)
+    utilization : share of the units in use
     """
 
     blocking_by_class: tuple[float, ...] = ()
