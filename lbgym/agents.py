@@ -19,6 +19,7 @@ from lbgym.engine.access import (
     Entry,
     call_rule,
     candidate_of,
+    class_jobs,
     entry,
     entry_of,
     floats,
@@ -39,6 +40,7 @@ from lbgym.engine.access import (
     world,
 )
 from lbgym.engine.layout import ARRIVAL, LEVELS, POLICY, RESAMPLE
+from lbgym.envs.observation import CLASS_COLUMNS, SHOWN_CLASSES
 from lbgym.policies import Policy
 
 _LONGEST = 65_535  # queue lengths beyond are shown too coarsely to tell them apart anyway
@@ -67,10 +69,13 @@ EYES = np.dtype(
         ("read", "i8"),
         ("sent_since_read", "i8"),
         ("sent_age", "i8"),
+        ("class_jobs", "i8", (SHOWN_CLASSES,)),  # of these the first `shown_classes`
+        ("shown_classes", "i8"),
     ],
     align=True,
 )
-COLUMNS_SEEN = EYES.names[EYES.names.index("message") :]  # type: ignore[union-attr,index]
+_NAMES: tuple[str, ...] = EYES.names or ()
+COLUMNS_SEEN = _NAMES[_NAMES.index("message") : _NAMES.index("class_jobs")]
 eyes_at = record_reader(EYES)
 
 
@@ -202,6 +207,15 @@ def _see_vacancy(w, i, shown):
 
 
 @inner
+def _see_classes(w, eyes, address):
+    """The jobs of each class in every server."""
+    for k in range(eyes.shown_classes):
+        shown = floats(address + 4 * eyes.class_jobs[k])
+        for i in range(w.n_servers):
+            class_jobs(w, i * w.n_classes + k).jobs = _whole(shown[i])
+
+
+@inner
 def _see_sampled(w, eyes, address):
     """The sampled servers of a table of candidates (without numbers: any), and their queues."""
     numbers = floats(address + 4 * eyes.server)
@@ -298,6 +312,7 @@ def _see(w, eyes, address):
         vacancies = floats(address + 4 * eyes.vacancy)
         for i in range(w.n_servers):
             _see_vacancy(w, i, vacancies[i])
+    _see_classes(w, eyes, address)
     if eyes.kind >= 0 and float(floats(address + 4 * eyes.kind)[0]) > 0.5:
         w.kind = RESAMPLE
         w.router = -1
@@ -649,6 +664,9 @@ def _eyes(policy: Policy, view: Any) -> NDArray[Any]:
     for name in ("vacancy", "read", "sent_age"):  # they matter only if the rule asks for them
         if name not in policy.columns:
             eyes[name] = -1
+    wanted = [name for name in CLASS_COLUMNS if name in policy.columns]
+    eyes["shown_classes"] = len(wanted)
+    eyes["class_jobs"][: len(wanted)] = [shown.place(name) for name in wanted]
     eyes["sorts"] = policy.parts.ordered
     if eyes["queue"] < 0:
         eyes["queue"] = shown.place("queue_probed")

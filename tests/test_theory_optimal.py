@@ -1,6 +1,7 @@
 """`optimal` attains every known optimum, its policy runs everywhere, nothing beats the bound."""
 
 import json
+import math
 import re
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from lbgym import Pool, System, theory
+from lbgym import JobClass, Pool, System, policies, theory
 from lbgym.simulate import simulate
 
 VALUES = json.loads((Path(__file__).parent / "data" / "theory_values.json").read_text())
@@ -127,6 +128,68 @@ def test_optimum_with_a_move_cost():  # MODELS section 11
     assert both.cost_per_time < best.cost_per_time - 0.5  # jobs are placed well, too
 
 
+# --- Loss with classes. ---------------------------------------------------------------------------
+def test_optimum_of_two_classes():
+    """MODELS section 11: .2028 of weight is lost per arrival, .2273 by best fit."""
+    best = theory.optimal("two-class-loss")
+    assert best.weighted_loss == pytest.approx(0.20285, abs=6e-5)
+    assert best.states == 900
+    assert best.cost_per_time == pytest.approx(7.5 * best.cost, rel=1e-8)
+    for rule in ("max-vacancy", "best-fit", "random", "trunk-reservation(3, 0)"):
+        assert best.cost < theory.exact("two-class-loss", rule).cost
+    assert theory.exact("two-class-loss", best.policy).cost == pytest.approx(best.cost, rel=1e-12)
+
+
+def test_optimum_of_two_classes_that_loses_no_job_in_vain():
+    free = theory.optimal("two-class-loss")
+    safe = theory.optimal("two-class-loss", lossless=True)
+    fewest = theory.optimal("two-class-loss", objective="blocking_probability")
+    assert free.cost < safe.cost < theory.exact("two-class-loss", "best-fit").cost
+    assert fewest.blocking_probability < safe.blocking_probability < free.blocking_probability
+    twice = theory.optimal("two-class-loss", loss_charge=2.0)
+    assert twice.cost == pytest.approx(2 * free.cost, rel=1e-8)
+
+
+def test_one_class_has_no_room():
+    """Erlang servers of one class with a full view: the largest vacancy is best (MODELS 11)."""
+    system = System([Pool(1, units=3), Pool(1, units=4)], arrival_rate=6.0, classes=[JobClass()])
+    best = theory.optimal(system)
+    offered = [6.0**k / math.factorial(k) for k in range(8)]
+    assert best.cost == pytest.approx(offered[7] / sum(offered), rel=1e-8)  # Erlang's formula
+
+
+def test_value_iteration_finds_the_same_for_two_classes():
+    """One server of 3 units, classes of 1 and 2 units, written out."""
+    classes = [JobClass(share=2, weight=1), JobClass(share=1, units=2, weight=5, mean_size=0.5)]
+    system = System(Pool(1, units=3), arrival_rate=3.0, classes=classes)
+    states = [(a, b) for a in range(4) for b in range(2) if a + 2 * b <= 3]
+    values, gain = dict.fromkeys(states, 0.0), 0.0
+    for _ in range(2_000):
+        new = {}
+        for a, b in states:
+            one = values.get((a + 1, b), values[a, b] + 1)
+            two = values.get((a, b + 1), values[a, b] + 5)
+            done = a * values.get((a - 1, b), 0.0) + 2 * b * values.get((a, b - 1), 0.0)
+            stay = 10.0 - 3.0 - a - 2 * b
+            new[a, b] = (2 * one + 1 * two + done + stay * values[a, b]) / 10.0
+        gain = (new[0, 0] - values[0, 0]) * 10.0
+        values = {state: value - new[0, 0] for state, value in new.items()}
+    assert theory.optimal(system).cost_per_time == pytest.approx(gain, rel=1e-7)
+
+
+def test_the_optimum_of_two_classes_in_simulation_and_as_an_agent():
+    for lossless in (False, True):
+        best = theory.optimal("two-class-loss", lossless=lossless)
+        run = simulate("two-class-loss", best.policy, jobs=1_000_000, seed=3)
+        assert abs(run.cost.mean - best.cost) < 4.5 / 1.96 * run.cost.half_width
+        assert run.blocking_by_class == pytest.approx(best.blocking_by_class, rel=0.02)
+    env = gym.make("lbgym/Loss-v0", observe=best.policy.columns)
+    agent = simulate("two-class-loss", policies.agent(best.policy, env), jobs=20_000, seed=3)
+    assert agent.cost.mean == simulate("two-class-loss", best.policy, jobs=20_000, seed=3).cost.mean
+    with pytest.raises(ValueError, match="must also show class_jobs_0, class_jobs_1"):
+        policies.agent(best.policy, gym.make("lbgym/Loss-v0"))
+
+
 # --- Limits. --------------------------------------------------------------------------------------
 SHORT = System([Pool(1, limit=3), Pool(1, speed=2.0, limit=4), Pool(1, limit=2)], load=0.9)
 
@@ -218,6 +281,12 @@ def test_the_optimum_acts_as_an_agent():
             "place: must be random",
         ),
         ({"system": servers(1.0, 2.0), "cap": 1_000}, "states, at most"),
+        ({"system": "two-class-loss", "objective": "jobs_in_system"}, "with units must be one of"),
+        ({"system": "two-class-loss", "place": "random"}, "place: not with units"),
+        (
+            {"system": System(Pool(9, units=9), load=0.9, classes=[JobClass()])},
+            "1,000,000,000 states, at most 60,000",
+        ),
     ],
 )
 def test_what_has_no_optimum_is_refused_with_a_reason(arguments, said):

@@ -7,6 +7,7 @@ answer are two messages), coins come from the policy stream, which nothing else 
 
 from .access import (
     candidate_of,
+    class_jobs,
     entry_of,
     inner,
     message_list,
@@ -98,6 +99,12 @@ def probe_all(w):
 def seen(w, i):
     """The queue length of server i after `probe_all`, or of the resampling job's own server."""
     return server(w, i).length
+
+
+@inner
+def jobs_of_class(w, i, k):
+    """The jobs of class k in server i, after `probe_all` (only with units)."""
+    return class_jobs(w, i * w.n_classes + k).jobs
 
 
 @inner

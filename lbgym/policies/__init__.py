@@ -5,6 +5,7 @@ from typing import Any
 from lbgym.engine.vocabulary import (
     candidate,
     coin,
+    jobs_of_class,
     message_server,
     messages_held,
     param,
@@ -38,6 +39,7 @@ __all__ = [
     "coin",
     "custom",
     "families",
+    "jobs_of_class",
     "jsq",
     "local_choice",
     "local_search",

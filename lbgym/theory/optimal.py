@@ -25,6 +25,7 @@ from lbgym.system import System, as_system
 from .chain import Booleans, Floats, Integers, relative_values
 from .cutting import SMALLER, Solution, close, given_cut, shrunk, solve, wanted_cut
 from .dispatch import Cut, DispatchModel
+from .optimal_loss import OptimalLoss, optimal_loss
 from .result import Exact, result_of, totals_of
 from .rules import OPTIMAL, Static, plan
 from .table import table_plan, table_policy
@@ -325,8 +326,10 @@ def optimal(
     lossless: bool = False,
     *,
     place: Any = None,
-) -> Optimal:
+) -> Optimal | OptimalLoss:
     """The best policy with full information, for 2 or 3 servers (more with small limits).
+
+    Of systems with units see `lbgym.theory.optimal_loss`.
 
     Parameters
     ----------
@@ -336,7 +339,8 @@ def optimal(
         Where to cut queues without a limit. Default: where it does not matter.
     objective : str, optional
         What is least: ``cost`` (default; as in `Exact`), ``jobs_in_system`` (systems without
-        limits: else losing all jobs is best), ``blocking_probability``.
+        limits: else losing all jobs is best), ``blocking_probability``; with units ``cost``,
+        ``weighted_loss`` or ``blocking_probability``.
     loss_charge, move_cost
         As `simulate` takes them.
     lossless : bool
@@ -352,6 +356,9 @@ def optimal(
     """
     begun = time.perf_counter()
     system = as_system(system)
+    if system.has_units:
+        _only_dispatch(place, "units")
+        return optimal_loss(system, objective or "cost", loss_charge, lossless)
     charge = system.default_loss_charge if loss_charge is None else float(loss_charge)
     prices = _prices(system, objective or "cost", charge, float(move_cost))
     endless = np.isinf(system.limits)
@@ -376,6 +383,11 @@ def optimal(
         seconds=time.perf_counter() - begun,
     )
     return _answer(numbers, found, objective or "cost", endless, spread)
+
+
+def _only_dispatch(place: Any, what: str) -> None:
+    if place is not None:
+        raise ValueError(f"place: not with {what}: only where jobs migrate is it not decided")
 
 
 def _answer(
