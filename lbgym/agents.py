@@ -20,6 +20,7 @@ from lbgym.engine.access import (
     call_rule,
     candidate_of,
     class_jobs,
+    edge,
     entry,
     entry_of,
     floats,
@@ -69,6 +70,7 @@ EYES = np.dtype(
         ("read", "i8"),
         ("sent_since_read", "i8"),
         ("sent_age", "i8"),
+        ("neighbours", "i8"),
         ("class_jobs", "i8", (SHOWN_CLASSES,)),  # of these the first `shown_classes`
         ("shown_classes", "i8"),
     ],
@@ -216,6 +218,27 @@ def _see_classes(w, eyes, address):
 
 
 @inner
+def _see_neighbours(w, i, other, shown):
+    """The queue of the one neighbour that end i has besides the other end, from their mean."""
+    edges, known, behind, times = 0, 0, -1, 0
+    for e in range(w.n_edges):
+        a, b = edge(w, e).a, edge(w, e).b
+        if i not in (a, b):
+            continue
+        edges += 1
+        j = b if a == i else a
+        if j == other:
+            known += server(w, j).length
+        else:
+            behind = j
+            times += 1
+    if behind >= 0:
+        y = float(shown)
+        total = edges * y / max(1.0 - y, 2.0**-24)
+        server(w, behind).length = min(max(int((total - known) / times + 0.5), 0), _LONGEST)
+
+
+@inner
 def _see_sampled(w, eyes, address):
     """The sampled servers of a table of candidates (without numbers: any), and their queues."""
     numbers = floats(address + 4 * eyes.server)
@@ -229,6 +252,11 @@ def _see_sampled(w, eyes, address):
             _see_vacancy(w, i, vacancies[k])
         elif eyes.queue >= 0:
             s.length = min(_whole(lengths[k]), pool(w, s.pool).limit)
+    if eyes.neighbours >= 0:
+        shown = floats(address + 4 * eyes.neighbours)
+        for k in range(2):
+            i, other = candidate_of(w, k).server, candidate_of(w, 1 - k).server
+            _see_neighbours(w, i, other, shown[k])
 
 
 @inner
@@ -598,6 +626,11 @@ def _check_fit(policy: Policy, view: Any) -> None:
             f"{name}: its order is drawn once per read for all routers, but one router's view does "
             "not tell when that was; its agent needs a system with one router"
         )
+    if "neighbours" in policy.columns and not _neighbours_are_all(system):
+        raise ValueError(
+            f"{name}: its agent needs every queue length; an edge's two ends and their neighbours "
+            "tell it on rings of at most 4 servers only"
+        )
     if view.action == "move":
         _check_placement(policy, view)
     elif view.action == "pool":
@@ -627,6 +660,18 @@ def _check_fit(policy: Policy, view: Any) -> None:
         raise ValueError(
             f"{name}: the environment must also show {', '.join(missing)}; use observe={observe}"
         )
+
+
+def _neighbours_are_all(system: Any) -> bool:
+    """Whether each end of every edge has at most one further neighbour, and these are all."""
+    near: list[set[int]] = [set() for _ in range(system.servers)]
+    for i, j in system.edges:
+        near[i].add(j)
+        near[j].add(i)
+    return all(
+        len(near[i] - {j}) <= 1 and len(near[j] - {i}) <= 1 and len(near[i] | near[j]) == len(near)
+        for i, j in system.edges
+    )
 
 
 def _shape(system: Any) -> tuple[Any, ...]:
@@ -661,7 +706,12 @@ def _eyes(policy: Policy, view: Any) -> NDArray[Any]:
     eyes["candidates"], eyes["ends"] = view.action == "candidate", view.action == "move"
     for name in COLUMNS_SEEN:
         eyes[name] = shown.place("class" if name == "klass" else name)
-    for name in ("vacancy", "read", "sent_age"):  # they matter only if the rule asks for them
+    for name in (
+        "vacancy",
+        "read",
+        "sent_age",
+        "neighbours",
+    ):  # they matter only if the rule asks for them
         if name not in policy.columns:
             eyes[name] = -1
     wanted = [name for name in CLASS_COLUMNS if name in policy.columns]

@@ -190,6 +190,73 @@ def test_the_optimum_of_two_classes_in_simulation_and_as_an_agent():
         policies.agent(best.policy, gym.make("lbgym/Loss-v0"))
 
 
+# --- Local choice on a graph. ---------------------------------------------------------------------
+def ring(n, load, limit=None):
+    return System(Pool(n, limit=limit), load=load, graph="ring")
+
+
+def test_optimum_of_local_choice_on_small_rings():
+    """Mean queue per server: N = 4 at load .5, cut at 10 jobs, .661474337, local choice .668918321;
+    N = 5 at load .7, limit 8, no loss while there is room, 1.24346868, local choice 1.2623883."""
+    four = theory.optimal(ring(4, 0.5), cap=10)
+    assert four.jobs_in_system / 4 == pytest.approx(0.661474337, rel=OPTIMUM)
+    assert four.cost_per_time == pytest.approx(four.jobs_in_system, rel=1e-7)
+    five = theory.optimal(ring(5, 0.7, limit=8), loss_charge=0.0, lossless=True)
+    assert five.jobs_in_system / 5 == pytest.approx(1.24346868, rel=OPTIMUM)
+    local = theory.exact(ring(5, 0.7, limit=8), "local-choice")
+    assert local.jobs_in_system / 5 == pytest.approx(1.2623883, rel=OPTIMUM)
+
+
+def test_on_the_circle_there_is_hardly_any_room():  # MODELS section 11: 1.2764 against 1.2629
+    system = ring(4, 0.7)
+    best = theory.optimal(system)
+    assert best.jobs_in_system / 4 == pytest.approx(1.2629, abs=5e-5)
+    assert best.truncation_error < OPTIMUM
+    assert theory.exact(system, "local-choice").jobs_in_system / 4 == pytest.approx(
+        1.2764, abs=5e-5
+    )
+
+
+def test_on_three_servers_the_shorter_end_is_best():
+    best = theory.optimal(ring(3, 0.7))
+    local = theory.exact(ring(3, 0.7), "local-choice")
+    assert best.jobs_in_system == pytest.approx(local.jobs_in_system, rel=1e-5)
+
+
+def test_optimum_on_a_lopsided_graph():
+    """A path of three unequal servers: better than local choice, and than all that theory knows."""
+    pools = [Pool(1, limit=5), Pool(1, speed=2.0, limit=5), Pool(1, speed=0.5, limit=5)]
+    system = System(pools, load=0.7, graph=[[0, 1], [1, 2]])
+    best = theory.optimal(system)
+    for rule in ("local-choice", "sed", "random"):
+        assert best.cost < theory.exact(system, rule).cost * 0.999
+    assert theory.exact(system, best.policy).cost == pytest.approx(best.cost, rel=1e-9)
+    assert best.cost_per_time == pytest.approx(best.cost * system.arrival_rate, rel=1e-7)
+    run = simulate(system, best.policy, jobs=1_000_000, seed=4)
+    assert abs(run.cost.mean - best.cost) < 4.5 / 1.96 * run.cost.half_width
+
+
+@pytest.mark.parametrize("n", [3, 4])
+def test_the_optimum_of_local_choice_as_an_agent(n):
+    system = ring(n, 0.7)
+    policy = theory.optimal(system, cap=12).policy
+    env = gym.make(
+        "lbgym/LocalChoice-v0", system=system, observe=["server", "queue_probed", "neighbours"]
+    )
+    rule = simulate(system, policy, jobs=20_000, seed=3)
+    agent = simulate(system, policies.agent(policy, env), jobs=20_000, seed=3)
+    assert agent.cost.mean == rule.cost.mean
+    assert agent.jobs_per_pool == rule.jobs_per_pool
+
+
+def test_an_agent_of_local_choice_must_see_every_queue():
+    policy = theory.optimal(ring(5, 0.5, limit=3)).policy
+    columns = ["server", "queue_probed", "neighbours"]
+    env = gym.make("lbgym/LocalChoice-v0", system=ring(5, 0.5, limit=3), observe=columns)
+    with pytest.raises(ValueError, match="rings of at most 4 servers only"):
+        policies.agent(policy, env)
+
+
 # --- Limits. --------------------------------------------------------------------------------------
 SHORT = System([Pool(1, limit=3), Pool(1, speed=2.0, limit=4), Pool(1, limit=2)], load=0.9)
 
@@ -281,6 +348,8 @@ def test_the_optimum_acts_as_an_agent():
             "place: must be random",
         ),
         ({"system": servers(1.0, 2.0), "cap": 1_000}, "states, at most"),
+        ({"system": "ring-10"}, "on a graph have more than"),
+        ({"system": ring(4, 1.0)}, "optimal: not stable at load 1"),
         ({"system": "two-class-loss", "objective": "jobs_in_system"}, "with units must be one of"),
         ({"system": "two-class-loss", "place": "random"}, "place: not with units"),
         (

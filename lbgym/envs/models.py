@@ -127,7 +127,8 @@ class LocalChoiceEnv(DispatchEnv):
     - `neighbours`: m / (1 + m), m the mean queue length of the end's neighbours in the graph (the
       other end is one of them)
 
-    Each queue looked at counts 2 messages. Other columns as in ``lbgym/MultiRouter-v0``; `server`
+    On rings of 3 and 4 servers these, with `server`, tell every queue: enough for the exact optimum
+    (`lbgym.theory.optimal`). Each queue looked at counts 2 messages. Other columns as in ``lbgym/MultiRouter-v0``; `server`
     tells which servers the ends are, `speed` matters if they differ.
 
     ## Action

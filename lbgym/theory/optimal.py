@@ -25,6 +25,7 @@ from lbgym.system import System, as_system
 from .chain import Booleans, Floats, Integers, relative_values
 from .cutting import SMALLER, Solution, close, given_cut, shrunk, solve, wanted_cut
 from .dispatch import Cut, DispatchModel
+from .optimal_graph import OnGraph, optimal_on_graph
 from .optimal_loss import OptimalLoss, optimal_loss
 from .result import Exact, result_of, totals_of
 from .rules import OPTIMAL, Static, plan
@@ -50,7 +51,8 @@ class Optimal(Exact):
     objective : what is least
     cost_per_time : jobs in system + charge x losses + cost x moves per unit time (of these, what
         the objective counts)
-    table : the server for an arriving job, one axis a server: ``table[q_0, q_1]``
+    table : the server for an arriving job, one axis a server: ``table[q_0, q_1]``; on a graph
+        first one axis of edges: ``table[edge, q_0, q_1, ...]``
     moves : whether a job moves, ``moves[source, target, q_0, q_1]``; None without migration
     iterations : of policy iteration, all boxes together
     """
@@ -329,7 +331,7 @@ def optimal(
 ) -> Optimal | OptimalLoss:
     """The best policy with full information, for 2 or 3 servers (more with small limits).
 
-    Of systems with units see `lbgym.theory.optimal_loss`.
+    Of systems with units see `lbgym.theory.optimal_loss`, with a graph `optimal_graph`.
 
     Parameters
     ----------
@@ -361,6 +363,11 @@ def optimal(
         return optimal_loss(system, objective or "cost", loss_charge, lossless)
     charge = system.default_loss_charge if loss_charge is None else float(loss_charge)
     prices = _prices(system, objective or "cost", charge, float(move_cost))
+    if system.graph is not None:
+        _only_dispatch(place, "a graph")
+        paid = (prices.stay, prices.loss)
+        on_graph = optimal_on_graph(system, cap, paid, charge, lossless)
+        return _answer_on_graph(on_graph, objective or "cost")
     endless = np.isinf(system.limits)
     if endless.all() and system.load >= 1:
         raise ValueError(f"optimal: no policy keeps load {system.load:g} stable; set limits")
@@ -383,6 +390,17 @@ def optimal(
         seconds=time.perf_counter() - begun,
     )
     return _answer(numbers, found, objective or "cost", endless, spread)
+
+
+def _answer_on_graph(found: OnGraph, objective: str) -> Optimal:
+    return Optimal(
+        **{**found.numbers.__dict__, "policy": found.policy},
+        objective=objective,
+        cost_per_time=found.cost_per_time,
+        table=found.table,
+        moves=None,
+        iterations=found.iterations,
+    )
 
 
 def _only_dispatch(place: Any, what: str) -> None:

@@ -10,6 +10,9 @@ With units the table goes by what each server holds (`place_by_content`). Params
 and class one more than the most jobs it can hold of that class; for each server the number of its
 contents and, for each combination of jobs by class, which content that is; then for each class the
 server in each state, the last server's content varying fastest.
+
+On a graph (`place_by_edge`) there is a table for each edge; where a queue is longer than the table
+the job joins the shorter end, ties by a fair coin.
 """
 
 from __future__ import annotations
@@ -19,8 +22,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from lbgym.engine.access import inner, rule
-from lbgym.engine.vocabulary import coin, jobs_of_class, param, probe_all, seen
+from lbgym.engine.access import edge, inner, rule
+from lbgym.engine.vocabulary import candidate, coin, jobs_of_class, param, pick, probe_all, seen
 from lbgym.policies.registry import Parts, Policy, stay
 from lbgym.system import System
 
@@ -92,6 +95,49 @@ def place_by_content(w):
         cells *= contents
         at += 1 + places
     return int(param(w, at + w.klass * cells + cell))
+
+
+@inner
+def _edge_of(w, a, b):
+    """The number of an edge between two servers."""
+    for e in range(w.n_edges):
+        x, y = edge(w, e).a, edge(w, e).b
+        if (x == a and y == b) or (x == b and y == a):
+            return e
+    return 0
+
+
+@rule
+def place_by_edge(w):
+    """The end that the table of the job's edge names. Params as of `place_by_table`."""
+    probe_all(w)
+    a, b = candidate(w, 0), candidate(w, 1)
+    for i in range(w.n_servers):
+        if seen(w, i) > param(w, i):
+            if seen(w, a) == seen(w, b):
+                return a if pick(w, 2) == 0 else b
+            return a if seen(w, a) < seen(w, b) else b
+    return int(param(w, w.n_servers + _edge_of(w, a, b) * _cells(w) + _cell(w)))
+
+
+def edge_policy(system: System, table: NDArray[np.int64]) -> Policy:
+    """The policy of tables: table[edge, queue lengths], the server."""
+    pieces = [np.array(table.shape[1:]) - 1, table.ravel()]
+    parts = Parts(
+        place=place_by_edge,
+        params=tuple(float(x) for x in np.concatenate(pieces)),
+        samples=2,
+        information="live queue lengths, the system",
+        columns=("candidate", "queue_probed", "neighbours"),
+    )
+    return Policy(OPTIMAL, system, parts)
+
+
+def edge_table(policy: Policy) -> NDArray[np.int64]:
+    """The tables of a policy that `edge_policy` made."""
+    n, params = policy.system.servers, np.array(policy.parts.params)
+    shape = tuple((params[:n] + 1).astype(int))
+    return params[n:].astype(np.int64).reshape(-1, *shape)
 
 
 def content_policy(
