@@ -348,6 +348,8 @@ def test_the_optimum_acts_as_an_agent():
             "place: must be random",
         ),
         ({"system": servers(1.0, 2.0), "cap": 1_000}, "states, at most"),
+        ({"system": "local-search-closed"}, "no long-run cost"),
+        ({"system": servers(1.0, 2.0, read_interval=1.0)}, "full information only"),
         ({"system": "ring-10"}, "on a graph have more than"),
         ({"system": ring(4, 1.0)}, "optimal: not stable at load 1"),
         ({"system": "two-class-loss", "objective": "jobs_in_system"}, "with units must be one of"),

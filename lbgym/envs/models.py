@@ -128,8 +128,9 @@ class LocalChoiceEnv(DispatchEnv):
       other end is one of them)
 
     On rings of 3 and 4 servers these, with `server`, tell every queue: enough for the exact optimum
-    (`lbgym.theory.optimal`). Each queue looked at counts 2 messages. Other columns as in ``lbgym/MultiRouter-v0``; `server`
-    tells which servers the ends are, `speed` matters if they differ.
+    (`lbgym.theory.optimal`). Each queue looked at counts 2 messages. Other columns as in
+    ``lbgym/MultiRouter-v0``; `server` tells which servers the ends are, `speed` matters if they
+    differ.
 
     ## Action
     Discrete(2): the end. (``"candidate(2)"`` is the only form on a graph.)

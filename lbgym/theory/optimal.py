@@ -358,6 +358,7 @@ def optimal(
     """
     begun = time.perf_counter()
     system = as_system(system)
+    _refuse_others(system)
     if system.has_units:
         _only_dispatch(place, "units")
         return optimal_loss(system, objective or "cost", loss_charge, lossless)
@@ -390,6 +391,17 @@ def optimal(
         seconds=time.perf_counter() - begun,
     )
     return _answer(numbers, found, objective or "cost", endless, spread)
+
+
+def _refuse_others(system: System) -> None:
+    """Raise ValueError where not every queue is seen, or no job arrives."""
+    if system.closed_jobs is not None:
+        raise ValueError("optimal: a closed system has no long-run cost; use exact")
+    if system.read_interval is not None:
+        raise ValueError(
+            "optimal: knows full information only, the system's queues are read now and then; "
+            "leave out its read_interval for the optimum of who sees them always"
+        )
 
 
 def _answer_on_graph(found: OnGraph, objective: str) -> Optimal:
