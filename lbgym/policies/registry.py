@@ -99,7 +99,7 @@ class Policy:
 
     def state(self, **options: Any) -> State:
         """A running copy of the system that keeps what this policy needs."""
-        return State(self.system, **self.parts.needs(), **options)
+        return State(self.system, **(self.parts.needs() | options))
 
     def agent(self, env: Any = None) -> Any:
         """The agent: acts on observations of `env` (see `lbgym.agents.PolicyAgent`)."""
