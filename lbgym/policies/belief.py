@@ -156,3 +156,5 @@ def refuse_belief(system: System) -> None:
         raise ValueError(
             "pull: fallback belief needs servers of one slot, without units, whose jobs stay"
         )
+    if system.draws_sizes or system.slotted:
+        raise ValueError("pull: fallback belief needs exponential sizes and continuous time")
