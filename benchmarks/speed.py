@@ -1,7 +1,9 @@
 """How fast it is, as ratios measured in one run: `python -m benchmarks.speed` or `make bench`.
 
 - `simulate` beside a bare C++ loop of the same model (`reference.cpp`), jobs per second;
-- ``gym.make("lbgym/MultiRouter-v0").step`` beside CartPole-v1, steps per second.
+- ``gym.make("lbgym/MultiRouter-v0").step`` beside CartPole-v1, steps per second;
+- ``gym.make_vec("lbgym/MultiRouter-v0").step`` with 1,024 rows beside CartPole-v1's native vector
+  environment and beside SyncVectorEnv, decisions per second.
 
 Both sides of a ratio alternate in short turns and each shows its best turn, in CPU time of its own
 process: what other programs on the machine do disturbs a ratio little, an absolute number more.
@@ -115,6 +117,52 @@ def step_rows(turns: int) -> list[dict[str, Any]]:
     return rows
 
 
+# --- gym.make_vec(...).step ---------------------------------------------------------------------
+def vector_turn(env: gym.vector.VectorEnv[Any, Any, Any], decisions: int) -> Callable[[], float]:
+    """A function that steps all rows for so many decisions; returns decisions per CPU second."""
+    generator, rows = np.random.default_rng(0), env.num_envs
+    choices = int(env.single_action_space.n)  # type: ignore[attr-defined]
+    actions = [generator.integers(choices, size=rows) for _ in range(16)]
+    steps = max(1, decisions // rows)
+    env.reset(seed=1)
+    for k in range(max(16, 20_000 // rows)):  # towards the stationary law, and compiled
+        env.step(actions[k % 16])
+
+    def turn() -> float:
+        begun = time.process_time()
+        for k in range(steps):
+            env.step(actions[k % 16])
+        return steps * rows / (time.process_time() - begun)
+
+    return turn
+
+
+def vector_rows(turns: int, rows: int = 1024) -> list[dict[str, Any]]:
+    """Decisions per CPU second, one thread: our rows with the default observation and with one
+    number, SyncVectorEnv of the same environments, and CartPole-v1's native vector environment."""
+    ours, cart = "lbgym/MultiRouter-v0", "CartPole-v1 native"
+    made: dict[str, tuple[Any, int]] = {cart: (gym.make_vec("CartPole-v1", num_envs=rows), 500_000)}
+    for n, observe in ((10, None), (100, None), (10, ["router"])):
+        kwargs = {"system": flagship_like(n).to_dict(), "observe": observe}
+        env = gym.make_vec(ours, num_envs=rows, **kwargs)
+        made[f"{n} servers, {env.single_observation_space.shape[0]} numbers"] = (env, 500_000)
+    few = {"system": flagship_like(10).to_dict()}
+    sync = gym.make_vec(ours, num_envs=rows, vectorization_mode="sync", **few)
+    made["10 servers, SyncVectorEnv"] = (sync, 40_000)
+    ready = {name: vector_turn(env, decisions) for name, (env, decisions) in made.items()}
+    best = dict.fromkeys(ready, 0.0)
+    for _ in range(turns):
+        for name, turn in ready.items():
+            best[name] = max(best[name], turn())
+    found = []
+    for name, rate in best.items():
+        ratio = rate / best[cart]
+        row = {"environment": name, "rows": rows, "decisions_per_second": rate, "ratio": ratio}
+        found.append(row)
+        print(f"{name:28} {rate:11,.0f} decisions/s, {ratio:5.2f} x CartPole-v1", flush=True)
+    return found
+
+
 # --- the record ---------------------------------------------------------------------------------
 def machine() -> dict[str, Any]:
     """What the numbers were measured on."""
@@ -157,6 +205,7 @@ def main() -> None:
         "machine": machine(),
         "simulate": simulate_rows(given.servers, given.jobs, given.turns),
         "steps": step_rows(given.turns),
+        "vector": vector_rows(given.turns),
     }
     if RESULTS.exists():
         print("against the stored table:")
