@@ -181,3 +181,11 @@ def test_a_missing_extra_says_how_to_install_it():
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert ended.returncode == 1
     assert "pip install lbgym[multiagent]" in ended.stderr.splitlines()[-1]
+
+
+def test_routers_that_share_a_network_learn():
+    pytest.importorskip("torch")
+    from training import multiagent as example
+
+    means = example.train(example.Args(episodes=60, horizon=100))
+    assert np.mean(means[-15:]) > np.mean(means[:15]) + 0.2
