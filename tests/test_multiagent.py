@@ -187,5 +187,5 @@ def test_routers_that_share_a_network_learn():
     pytest.importorskip("torch")
     from training import multiagent as example
 
-    means = example.train(example.Args(episodes=60, horizon=100))
-    assert np.mean(means[-15:]) > np.mean(means[:15]) + 0.2
+    means = example.train(example.Args(episodes=60))
+    assert np.mean(means[-15:]) > np.mean(means[:15]) + 0.15

@@ -36,7 +36,7 @@ class Args:
     system: str = argument("small", "scenario's name or TOML file")
     horizon: int = argument(200, "arrivals of an episode, all routers together")
     episodes: int = argument(200, "episodes")
-    learning_rate: float = argument(1e-2, "of Adam")
+    learning_rate: float = argument(3e-2, "of Adam")
     width: int = argument(32, "of the hidden layer")
     seed: int = argument(0, "of the training (default: 0)")
 
