@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test slow check format agreement bench clean distclean
+.PHONY: help venv run test slow check format agreement bench rllib torchrl minari clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,10 +46,26 @@ agreement: $(INSTALLED) ## table of theory against simulation, with z-scores
 bench: $(INSTALLED) ## measure the speed
 	$(BIN)/python -m benchmarks.speed
 
+# Libraries that want other versions, or weigh much, have an environment each: .venv-rllib, ...
+$(VENV)-%/.installed: pyproject.toml training/requirements-%.txt
+	$(PYTHON) -m venv $(VENV)-$*
+	$(VENV)-$*/bin/python -m pip install --quiet -c constraints.txt -r training/requirements-$*.txt -e .
+	@touch $@
+
+rllib: $(VENV)-rllib/.installed ## PPO of RLlib on Ray: two nodes, one of them lost on the way
+	$(VENV)-rllib/bin/python -m pytest tests/test_rllib.py
+	$(VENV)-rllib/bin/python -m training.rllib --name make-rllib
+
+torchrl: $(VENV)-torchrl/.installed ## TorchRL's collector on a native vector environment
+	$(VENV)-torchrl/bin/python -m training.torchrl_collector
+
+minari: $(VENV)-minari/.installed ## record a Minari dataset of PULL and read it back
+	$(VENV)-minari/bin/python -m training.minari_dataset --replace
+
 clean: ## remove what can be made again, except the virtual environment
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -path './$(VENV)' -prune -o -path ./.git -prune -o \
 		-name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean ## remove the virtual environment too
-	rm -rf $(VENV)
+	rm -rf $(VENV) $(VENV)-rllib $(VENV)-torchrl $(VENV)-minari

@@ -1,4 +1,4 @@
-"""Stable-Baselines3 (SB3) models as agents, and a policy network made for tables of servers.
+"""Stable-Baselines3 (SB3): models as agents, a policy network made for tables, `make_vec`.
 
 A saved agent is a folder with ``model.zip`` (SB3's own file) and ``settings.json`` (the environment
 it was trained in). Its name as a policy is ``model:FOLDER``:
@@ -38,7 +38,9 @@ except ImportError as error:
         f"trained models need Stable-Baselines3 and PyTorch ({error}): pip install lbgym[train]"
     ) from None
 
-__all__ = ["Agent", "TablePolicy", "load_agent", "save_agent", "table_policy_kwargs"]
+from lbgym.vec_env import make_vec
+
+__all__ = ["Agent", "TablePolicy", "load_agent", "make_vec", "save_agent", "table_policy_kwargs"]
 
 MODEL, SETTINGS, FORMAT = "model.zip", "settings.json", 1
 PACKAGES = ("gymnasium", "stable-baselines3", "sb3-contrib", "numpy", "torch")

@@ -161,15 +161,26 @@ class Linear:
         return self.start * remaining
 
 
-def make_env(args: Args) -> gym.Env[Any, Any]:
-    """One environment; its Monitor sees the rewards before they are scaled."""
-    from stable_baselines3.common.monitor import Monitor
-
+def env_arguments(args: Args) -> dict[str, Any]:
+    """Keyword arguments of the environment."""
     kwargs = {"start": args.start, **args.environment}
-    if args.system:
-        kwargs["system"] = args.system
-    env = Monitor(gym.make(args.env, **kwargs))
-    return gym.wrappers.TransformReward(env, lambda reward: float(reward) * args.reward_scale)
+    return {**kwargs, "system": args.system} if args.system else kwargs
+
+
+def make_env(args: Args) -> gym.Env[Any, Any]:
+    """One environment."""
+    return gym.make(args.env, **env_arguments(args))
+
+
+def make_envs(args: Args) -> Any:
+    """All environments; their monitor sees the rewards before they are scaled."""
+    from stable_baselines3.common.vec_env import VecMonitor
+
+    from lbgym.sb3 import make_vec
+    from training.watch import ScaledRewards
+
+    vec = VecMonitor(make_vec(args.env, args.n_envs, **env_arguments(args)))
+    return ScaledRewards(vec, args.reward_scale)
 
 
 def make_model(args: Args, vec: Any) -> Any:
@@ -208,7 +219,6 @@ def make_model(args: Args, vec: Any) -> Any:
 def train(args: Args, command: str = "") -> None:
     """Train, or go on from the checkpoint, and save the model; Ctrl-C leaves a checkpoint."""
     import torch
-    from stable_baselines3.common.vec_env import DummyVecEnv
 
     from lbgym.sb3 import save_agent
     from training.evaluation import write
@@ -217,7 +227,7 @@ def train(args: Args, command: str = "") -> None:
     torch.set_num_threads(args.threads)
     args.notes.mkdir(parents=True, exist_ok=True)
     write(args.notes / "arguments.json", asdict(args))
-    vec = DummyVecEnv([lambda: make_env(args)] * args.n_envs)
+    vec = make_envs(args)
     model = make_model(args, vec)
     done = model.num_timesteps
     if done < args.timesteps:

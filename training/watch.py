@@ -1,12 +1,29 @@
-"""What happens beside a training: progress, checkpoints, the mean cost."""
+"""What stands around a training: progress, checkpoints, the mean cost, scaled rewards."""
 
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.vec_env import VecEnvWrapper
 from tqdm import tqdm
+
+
+class ScaledRewards(VecEnvWrapper):
+    """Environments whose rewards are multiplied by a factor."""
+
+    def __init__(self, venv: Any, scale: float) -> None:
+        super().__init__(venv)
+        self.scale = scale
+
+    def reset(self) -> Any:
+        return self.venv.reset()
+
+    def step_wait(self) -> Any:
+        obs, rewards, dones, infos = self.venv.step_wait()
+        return obs, rewards * np.float32(self.scale), dones, infos
 
 
 class Watch(BaseCallback):
