@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from lbgym.engine import State
+from lbgym.kinds import kind_of
+from lbgym.models.runs import ModelTrack
 from lbgym.system import System
 from lbgym.track import Track
 
 _REPORT_EVERY = 1000  # decisions
+_OURS = {"info", "horizon_time", "system"}  # arguments that an agent has no say in
 
 
 def as_agent(policy: Any) -> Any:
@@ -30,8 +33,8 @@ class AgentRun:
         self.env = env
         env.np_random = generator
         self.observation, _ = env.reset()
-        self.state: State = env._state
-        self.track = Track()
+        self.state: Any = env._state
+        self.track: Any = Track() if isinstance(env.system, System) else ModelTrack()
         self.next_boundary = 0
 
     def note(self, boundaries: Sequence[int]) -> None:
@@ -54,16 +57,18 @@ class AgentGroup:
 
     def __init__(
         self,
-        system: System,
+        system: Any,
         agent: Any,
         generators: Sequence[np.random.Generator],
         options: dict[str, Any],
     ):
-        from lbgym.envs import DispatchEnv
-
+        kind = kind_of(system).part("environment")
         wanted = {**getattr(agent, "environment", {}), **options, "horizon_arrivals": -1}
-        wanted = {k: v for k, v in wanted.items() if k not in ("info", "horizon_time", "system")}
-        self.runs = [AgentRun(DispatchEnv(system, **wanted), g) for g in generators]
+        known = set(inspect.signature(kind.TASK.__init__).parameters)
+        wanted = {
+            k: v for k, v in wanted.items() if k in known - {"info", "horizon_time", "system"}
+        }
+        self.runs = [AgentRun(kind(system, **wanted), g) for g in generators]
         if hasattr(agent, "check"):
             agent.check(self.runs[0].env)
         self.agent = agent
@@ -71,7 +76,7 @@ class AgentGroup:
         self.information = str(getattr(agent, "information", "what its environment shows"))
         self.deterministic = bool(getattr(agent, "deterministic", True))
         policy: Any = getattr(agent, "policy", None)
-        self.own = [policy.agent(run.env) for run in self.runs] if hasattr(policy, "parts") else []
+        self.own = [policy.agent(run.env) for run in self.runs] if hasattr(policy, "agent") else []
         self.memory: Any = [None] * len(self.runs) if self.own else None
         self.starts = np.ones(len(self.runs), dtype=bool)
 

@@ -34,6 +34,7 @@ class Kind:
     rules : module of its policies: ``make(policy, system)``, ``families()``, ``names()`` and, for
         comparisons, ``usual(system)``
     theory : module of its theory: functions named as in `lbgym.theory`
+    environment : its environment
     measures : what tables say of it (see `lbgym.measures`)
     """
 
@@ -42,6 +43,7 @@ class Kind:
     system: str
     rules: str
     theory: str
+    environment: str
     measures: str
 
     def part(self, field: str) -> Any:
@@ -59,6 +61,7 @@ KINDS = {
             "lbgym.system:System",
             "lbgym.policies.registry",
             "lbgym.theory",
+            "lbgym.envs:DispatchEnv",
             "lbgym.measures:DISPATCH",
         ),
         Kind(
@@ -67,6 +70,7 @@ KINDS = {
             "lbgym.models:CarSharing",
             "lbgym.models.car_engine",
             "lbgym.theory.car_sharing",
+            "lbgym.envs:CarSharingEnv",
             "lbgym.measures:CARS",
         ),
         Kind(
@@ -75,6 +79,7 @@ KINDS = {
             "lbgym.models:FlowNetwork",
             "lbgym.models.flow_engine",
             "lbgym.theory.flow_network",
+            "lbgym.envs:FlowNetworkEnv",
             "lbgym.measures:FLOWS",
         ),
     )

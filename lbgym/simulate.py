@@ -426,11 +426,11 @@ def _group(
     from lbgym.agent_runs import AgentGroup, as_agent
     from lbgym.models.runs import ModelGroup
 
-    if not isinstance(system, System):
-        return ModelGroup(system, policy, generators, options, threads)
     agent = as_agent(policy)
     if agent is not None:
         return AgentGroup(system, agent, generators, options)
+    if not isinstance(system, System):
+        return ModelGroup(system, policy, generators, options, threads)
     return RuleGroup(make(policy, system), generators, options, threads)
 
 

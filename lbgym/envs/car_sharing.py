@@ -123,7 +123,7 @@ def _cell(w, code, k):
         return np.float32(k == w.origin)
     if code == WANTED:
         return np.float32(k == w.requested)
-    for place in range(w.size_offers - 1, -1, -1):
+    for place in range(w.size_offers):  # of a station sampled twice the first counts
         if offer(w, place).station == k:
             return np.float32(place + 1)
     return np.float32(0)

@@ -40,7 +40,7 @@ from lbgym.engine.run import balanced, fill_servers, restart
 from lbgym.engine.state import State
 from lbgym.policies import Policy, make
 from lbgym.suggest import unknown
-from lbgym.system import System, as_system
+from lbgym.system import System
 
 from . import rendering
 from .desk import MASKED, Functions, desk_at, desk_entry, fresh_streams, is_done
@@ -59,7 +59,16 @@ from .observation import (
 from .reward import TOTALS, note, prices, prices_at, totals_at
 from .reward import reward as reward_since
 from .shell import DecisionEnv
-from .task import Row, Task, horizons, info_keys, options_given, start_given, whole
+from .task import (
+    Row,
+    Task,
+    horizons,
+    info_keys,
+    model_system,
+    options_given,
+    start_given,
+    whole,
+)
 
 DEFAULT_ARRIVALS = 2000
 _PLACEMENTS = 1 << 20  # by rule in one step, after which Python may look for Ctrl-C
@@ -255,7 +264,7 @@ class DispatchTask(Task):
         def given(name: str, value: Any) -> Any:
             return defaults.get(name) if value is None else value
 
-        self.system: System = as_system(given("system", system))
+        self.system: System = model_system(given("system", system), System)
         self.action, samples = _action(given("action", action), self.system)
         self.shown = Observation(self.system, given("observe", observe), self.action, samples)
         self._view: Any = None

@@ -18,6 +18,7 @@ from lbgym.models.flow_engine import (
     advance,
     apply,
     choices,
+    group,
     klass_of,
     level_of,
     link,
@@ -46,9 +47,10 @@ from .task import (
 )
 
 DEFAULT_TIME = 200.0
-FLOWS, LINK_LOAD, ACCESS_RATE, ROUTE_LOAD, KIND, CLASS, LEVEL = range(7)
+FLOWS, ROUTE_FLOWS, LINK_LOAD, ACCESS_RATE, ROUTE_LOAD, KIND, CLASS, LEVEL = range(8)
 SHOWN = {
     "flows": (FLOWS, "x / (1 + x), x the flows of each class"),
+    "route_flows": (ROUTE_FLOWS, "the same of each class and route, class after class"),
     "link_load": (LINK_LOAD, "y / (1 + y), y what reaches each link over its capacity"),
     "access_rate": (ACCESS_RATE, "a / (1 + a), a the access rate of each level"),
     "route_load": (ROUTE_LOAD, "y / (1 + y), y the load of each route of the arriving flow"),
@@ -103,6 +105,10 @@ def observe(w, this, address):
             for k in range(w.n_classes):
                 p[place + k] = _share(klass_of(w, k).flows)
             place += w.n_classes
+        elif code == ROUTE_FLOWS:
+            for k in range(w.n_groups):
+                p[place + k] = _share(group(w, k).flows)
+            place += w.n_groups
         elif code == LINK_LOAD:
             for k in range(w.n_links):
                 p[place + k] = _share(link(w, k).input / link(w, k).capacity)
@@ -244,7 +250,7 @@ class FlowNetworkTask(Task):
     def _segments(self) -> Segments:
         n = int(self.action_space.n)
         sizes = {"flows": self.system.classes, "link_load": self.system.links}
-        sizes |= {"access_rate": n, "route_load": n}
+        sizes |= {"route_flows": len(self.system.groups), "access_rate": n, "route_load": n}
         highs = {"class": max(1.0, self.system.classes - 1.0), "level": max(1.0, n - 1.0)}
         return Segments([(name, sizes.get(name, 0), highs.get(name, 1.0)) for name in self.columns])
 

@@ -446,30 +446,35 @@ def table_keys(system: CarSharing, r: NDArray[Any], v: NDArray[Any]) -> NDArray[
     return key
 
 
+_STATE = ("reserved", "parked", "origin")  # what a rule sees of the state
+
+
 def table_rule(
     system: CarSharing, keys: NDArray[np.int64], choices: NDArray[np.int64], name: str
 ) -> Rule:
     """A rule from a table: ``choices[row, origin]`` in the state of each key, keys rising."""
     params = table_params(keys, choices)
-    return Rule(name, system, by_table, "everything", params, table=(keys, choices))
+    return Rule(name, system, by_table, "everything", params, table=(keys, choices), columns=_STATE)
 
 
-def _family(name: str, place: Any, information: str, samples: int = 0) -> Family:
+def _family(
+    name: str, place: Any, information: str, columns: tuple[str, ...], samples: int = 0
+) -> Family:
     """A policy without arguments."""
 
     def build(system: CarSharing) -> Rule:
-        return Rule(name, system, place, samples=samples)
+        return Rule(name, system, place, samples=samples, columns=columns)
 
     build.__doc__ = place.__doc__
     return Family(name, build, information)
 
 
 FAMILIES = families_of(
-    _family("requested", requested, "the user's wish"),
-    _family("two-choice", two_choice, "spaces of 2 stations", samples=2),
-    _family("least-occupied", least_occupied, "spaces of all stations"),
-    _family("least-parked", least_parked, "cars and spaces of all stations"),
-    _family("least-per-demand", least_per_demand, "spaces and demand of all stations"),
+    _family("requested", requested, "the user's wish", ("requested",)),
+    _family("two-choice", two_choice, "spaces of 2 stations", (*_STATE, "offered"), samples=2),
+    _family("least-occupied", least_occupied, "spaces of all stations", _STATE),
+    _family("least-parked", least_parked, "cars and spaces of all stations", _STATE),
+    _family("least-per-demand", least_per_demand, "spaces and demand of all stations", _STATE),
 )
 
 

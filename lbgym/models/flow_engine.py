@@ -460,7 +460,15 @@ def table_rule(
     """A rule from a full table: ``choices_[row, column]``, rows counted in the bases of the groups
     (more flows than the table has count as its most), columns the classes and then the level."""
     params = (*table_params(np.arange(len(choices_)), choices_), *map(float, bases))
-    return Rule(name, system, by_table, "everything", params, table=(tuple(bases), choices_))
+    seen = ("route_flows",) if system.route_classes else ("flows",)
+    columns = (*seen, *_whose(system))
+    table = (tuple(bases), choices_)
+    return Rule(name, system, by_table, "everything", params, table=table, columns=columns)
+
+
+def _whose(system: FlowNetwork) -> tuple[str, ...]:
+    """What tells the class of an arriving flow, where several have routes."""
+    return ("class",) if len(system.route_classes) > 1 else ()
 
 
 def build_static(system: FlowNetwork, *p: Any) -> Rule:
@@ -475,14 +483,16 @@ def build_static(system: FlowNetwork, *p: Any) -> Rule:
     if any(isinstance(x, str) or not 0 <= x < np.inf for x in p) or not sum(p) > 0:
         raise ValueError(f"static: weights must be >= 0 and not all 0, got {list(p)}")
     shares = np.array(p, dtype=float) / float(sum(p))
-    return Rule("", system, static, params=tuple(np.cumsum(shares).tolist()))
+    return Rule(
+        "", system, static, params=tuple(np.cumsum(shares).tolist()), columns=_whose(system)
+    )
 
 
 def build_join_least_loaded(system: FlowNetwork) -> Rule:
     """The route of least load, ties to that of larger capacity, then uniform."""
     if not system.route_classes:
         raise ValueError("join-least-loaded: there are no routes to choose among; use fixed-rate")
-    return Rule("", system, join_least_loaded)
+    return Rule("", system, join_least_loaded, columns=("link_load", *_whose(system)))
 
 
 def build_fixed_rate(system: FlowNetwork, a: Any = None) -> Rule:

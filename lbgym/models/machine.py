@@ -186,6 +186,7 @@ class Rule:
     scratch: int = 0
     samples: int = 0
     table: Any = None  # of an optimal policy: what `theory` knows it by
+    columns: tuple[str, ...] = ()  # what its agent must see
 
     def ready(self) -> Any:
         """The compiled function."""
@@ -194,6 +195,12 @@ class Rule:
     def rules(self) -> tuple[Any, ...]:
         """The same, as other policies give theirs."""
         return (self.ready(),)
+
+    def agent(self, env: Any) -> Any:
+        """Its agent in an environment; ValueError names what that would have to show."""
+        from lbgym.model_agents import ModelAgent
+
+        return ModelAgent(self, env)
 
 
 def families_of(*rows: Family) -> dict[str, Family]:
