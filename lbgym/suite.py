@@ -12,7 +12,7 @@ same information as an agent.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -26,7 +26,7 @@ MESSAGES = "own pull-messages and own memory"
 SCALE = 20.0  # of the discount exp(-dt / SCALE), in mean service times of a speed-1 server
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Task:
     """A system, what an agent sees and does there, and what is known of the cost.
 
@@ -34,8 +34,8 @@ class Task:
 
     Attributes
     ----------
-    name : str
-        Of the scenario, too.
+    number, name : int, str
+        Place in the suite; the scenario's name.
     information : str
         What an agent knows; `rules` know no more.
     env : str
@@ -52,8 +52,8 @@ class Task:
         Rules without parameters.
     tuned : float or None
         Cost of the best rule known with a parameter tuned for this system.
-    tuned_rule : str
-        Its name if it has one here, else what it does.
+    tuned_rule, tuned_policy : str
+        What it does, and its name if it has one here.
     reference, kind, source : float, str, str
         Score 100; an exact optimum of this very task, a policy that sees everything (a ceiling, not
         a target), or the best known; and how it was found.
@@ -81,11 +81,12 @@ class Task:
     per_time: bool = False
     tuned: float | None = None
     tuned_rule: str = ""
+    tuned_policy: str = ""
     bound: float | None = None
     loss_charge: float | None = None
     move_cost: float = 0.0
     scale: float = SCALE
-    number: int = field(default=0, compare=False)
+    number: int = 0
 
     @property
     def system(self) -> Any:
@@ -158,7 +159,8 @@ _ALL = (
         anchor_rule="weighted-random",
         rules=("jsq", "sed", "jsed(ties=fastest)", "fpi"),
         tuned=2.7513,
-        tuned_rule="threshold(4)",
+        tuned_rule="the slow server from 4 jobs at the fast one on",
+        tuned_policy="threshold(4)",
         reference=2.7470,
         kind=EXACT,
         source="theory.optimal",
@@ -281,7 +283,8 @@ _ALL = (
         anchor_rule="requested",
         rules=("two-choice", "least-occupied", "least-parked"),
         tuned=0.3982,
-        tuned_rule="least-per-demand",
+        tuned_rule="fewest cars and reserved spaces per demand",
+        tuned_policy="least-per-demand",
         reference=0.3874,
         kind=EXACT,
         source="theory.optimal",
@@ -310,12 +313,10 @@ _ALL = (
         metric="response time",
         anchor=5.297,
         anchor_rule="random",
-        rules=("round-robin", "jsq", "lwl"),
-        tuned=2.158,
-        tuned_rule="sita",
-        reference=2.16,
+        rules=("round-robin", "jsq", "sita", "lwl"),
+        reference=2.158,
         kind=KNOWN,
-        source="the best rule known",
+        source="a tuned rule, simulated",
     ),
     _task(
         "bursts",
@@ -334,9 +335,7 @@ _ALL = (
     ),
 )
 
-SUITE: dict[str, Task] = {task.name: task for task in _ALL}
-for _number, _each in enumerate(_ALL, 1):
-    object.__setattr__(_each, "number", _number)
+SUITE: dict[str, Task] = {task.name: replace(task, number=k) for k, task in enumerate(_ALL, 1)}
 
 
 def get(name: str) -> Task:

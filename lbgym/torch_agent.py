@@ -317,6 +317,8 @@ def described(env: Any) -> dict[str, Any]:
     kwargs = dict(inner.spec.kwargs)
     kwargs["system"] = inner.system.to_dict()
     kwargs.setdefault("observe", [*inner.columns, *inner.context])
+    candidates = f"candidate({inner.samples})" if inner.action == "candidate" else inner.action
+    kwargs.setdefault("action", candidates)
     return {
         "env": inner.spec.id,
         "environment": json.loads(json.dumps(kwargs, default=list)),
