@@ -343,7 +343,7 @@ class Learner:
             "seconds": round(self.seconds, 1),
             "steps_per_second": round(self.steps / max(self.seconds, 1e-9)),
             "reward_per_time": self.average,
-            "arguments": asdict(self.args),
+            "arguments": {k: v for k, v in asdict(self.args).items() if k not in ("out", "name")},
         }
         return torch_agent.save(
             self.network, self.shape, self.args.folder, env, training=training
