@@ -1,4 +1,5 @@
-"""Theory against simulation: every exact value of `baselines.reference`, with its z-score.
+"""Theory against simulation over all models, with z-scores: the exact values of
+`baselines.reference`, and those of `baselines.exact_cases`.
 
     python -m baselines.agreement             # a standard error of 0.25 % each: 20 minutes
     python -m baselines.agreement --quick     # of 2 %: under a minute
@@ -36,7 +37,9 @@ from numpy.typing import NDArray
 from scipy.stats import norm, poisson, t
 from tqdm import tqdm
 
+from baselines.exact_cases import exact_cases
 from baselines.reference import Case, cases
+from lbgym import CarSharing, FlowNetwork
 from lbgym._version import __version__
 from lbgym.simulate import Result, simulate
 
@@ -60,6 +63,12 @@ RATIOS = {
     "withdrawals": ("withdrawn", "arrivals"),
     "migrations": ("migrations", "clock"),
     "cost": ("cost", "arrivals"),
+    "loss": ("lost_weight", "arrivals"),
+    "T": ("balancing_time", "arrivals"),
+    "accepted": ("accepted", "arrivals"),
+    "no_car": ("area_empty", "station_time"),
+    "no_space": ("area_full", "station_time"),
+    "problematic": ("area_problematic", "station_time"),
 }
 PROBABILITIES = ("P_wait", "P_block")
 
@@ -117,14 +126,19 @@ class Row:
 
 
 # --- one case -------------------------------------------------------------------------------------
-def totals(result: Result) -> dict[str, Floats]:
-    """Totals of each replication; shapes (replications,)."""
+def totals(result: Result, groups: int) -> dict[str, Floats]:
+    """Totals of each replication, or of groups of episodes; shapes (groups,)."""
     sums = {
-        name: values.reshape(result.replications, -1).sum(axis=1)
+        name: values[: len(values) - len(values) % groups].reshape(groups, -1).sum(axis=1)
         for name, values in result.batches.items()
+        if values.ndim == 1
     }
-    sums["accepted"] = sums["arrivals"] - sums["blocked"]
-    sums["cost"] = sums["area"] + result.loss_charge * sums["blocked"]
+    if "blocked" in sums:
+        sums["accepted"] = sums["arrivals"] - sums["blocked"]
+        sums["cost"] = sums["area"] + result.loss_charge * sums["blocked"]
+    if "area_empty" in sums:
+        sums["station_time"] = sums["clock"] * result.system.stations
+        sums["area_problematic"] = sums["area_empty"] + sums["area_full"] - sums["area_both"]
     return sums
 
 
@@ -156,9 +170,9 @@ def is_rare(case: Case, quantity: str, arrivals: float) -> bool:
     return quantity in PROBABILITIES and 0 < expected < FEWEST_EVENTS
 
 
-def compare(case: Case, result: Result, attempt: int) -> list[Row]:
+def compare(case: Case, result: Result, settings: Settings, attempt: int) -> list[Row]:
     """A row for each known quantity."""
-    sums = totals(result)
+    sums = totals(result, settings.replications)
     rows = []
     for quantity, theory in case.values.items():
         mean, error = mean_and_error(sums, quantity)
@@ -168,7 +182,7 @@ def compare(case: Case, result: Result, attempt: int) -> list[Row]:
             above, below = (float(sums[name].sum()) for name in RATIOS[quantity])
             test, z = "poisson", poisson_score(above, theory * below)
         else:
-            test, z = "normal", normal_score(mean - theory, error, result.replications)
+            test, z = "normal", normal_score(mean - theory, error, settings.replications)
         rows.append(
             Row(
                 case=case.name,
@@ -193,8 +207,15 @@ def relaxation_jobs(case: Case) -> float:
     """Arrivals in one relaxation time, 1 / (1 - sqrt(load))^2 services of the slowest server.
 
     Without limits, at the load of the M/M/1 queue with as many jobs, if that is higher: some
-    policies work their slowest server harder than the rest.
+    policies work their slowest server harder than the rest. Of car sharing ten mean trips; of flow
+    networks as of a single queue with as many flows; an episode of a closed system begins afresh.
     """
+    if isinstance(case.system, CarSharing):
+        return 10 * case.system.total_rate / float(case.system.trip_rates.min())
+    if isinstance(case.system, FlowNetwork):
+        return case.system.total_rate * (1 + case.values["EN"]) ** 2
+    if case.system.closed_jobs is not None:
+        return 1.0
     load = case.system.load
     if "EN" in case.values and not np.isfinite(case.system.limits).all():
         load = max(load, case.values["EN"] / (1 + case.values["EN"]))
@@ -205,7 +226,7 @@ def relaxation_jobs(case: Case) -> float:
 
 def excess(case: Case, result: Result, settings: Settings) -> float:
     """How many times longer the run should be for the wanted error of every value not rare."""
-    sums = totals(result)
+    sums = totals(result, settings.replications)
     most = 0.0
     for quantity, theory in case.values.items():
         _, error = mean_and_error(sums, quantity)
@@ -239,9 +260,9 @@ def run(case: Case, settings: Settings) -> list[Row]:
         result = simulated(jobs, stage)
         if excess(case, result, settings) <= 1:
             break
-    rows = compare(case, result, 1)
+    rows = compare(case, result, settings, 1)
     if not all(row.passes for row in rows):
-        rows = compare(case, simulated(RETRY_FACTOR * jobs, "second"), 2)
+        rows = compare(case, simulated(RETRY_FACTOR * jobs, "second"), settings, 2)
     return rows
 
 
@@ -494,12 +515,15 @@ def page(rows: list[Row], flagship: list[NearRow], settings: Settings) -> str:
     """The Markdown page."""
     return f"""# Theory and simulation
 
-Made by `python -m baselines.agreement`: every exact value of `baselines/reference_values.json`
-against `lbgym.simulate`, {settings.replications} independent replications a case, each case with
-its own seed, run to a standard error of {settings.error:.2%} of each value. EN is the mean number
-in system, P_wait the waiting probability of accepted jobs, P_block the blocking probability;
+Made by `python -m baselines.agreement`: every exact value of `baselines/reference_values.json`, and
+of the further models as `lbgym.theory.exact` solves them, against `lbgym.simulate`,
+{settings.replications} independent replications a case, each case with its own seed,
+run to a standard error of {settings.error:.2%} of each value. EN is the mean number in system,
+P_wait the waiting probability of accepted jobs, P_block the blocking probability;
 messages (pull-messages) and withdrawals are per arrival, migrations per unit time, cost per arrival
-with the loss charge. Constants are met exactly; rare events are judged by an exact Poisson test.
+with the loss charge, loss the weight lost per arrival, T the balancing time; accepted, no_car,
+no_space and problematic are those of car sharing. Constants are met exactly; rare events are
+judged by an exact Poisson test.
 
 **{judge(rows)}**
 
@@ -518,7 +542,7 @@ def selected(only: str | None) -> list[Case]:
     """Cases whose name, policy or source contains the text."""
     return [
         case
-        for case in cases()
+        for case in [*cases(), *exact_cases()]
         if only is None
         or any(only.lower() in x.lower() for x in (case.name, case.policy, case.source))
     ]

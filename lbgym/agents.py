@@ -19,7 +19,9 @@ from lbgym.engine.access import (
     Entry,
     call_rule,
     candidate_of,
+    class_jobs,
     code_address,
+    edge,
     entry,
     entry_of,
     floats,
@@ -31,6 +33,7 @@ from lbgym.engine.access import (
     record_reader,
     router,
     scratch,
+    sent_at,
     sent_since_read,
     server,
     service_of,
@@ -39,6 +42,7 @@ from lbgym.engine.access import (
     world,
 )
 from lbgym.engine.layout import ARRIVAL, LEVELS, POLICY, RESAMPLE
+from lbgym.envs.observation import CLASS_COLUMNS, SHOWN_CLASSES
 from lbgym.policies import Policy
 
 _LONGEST = 65_535  # queue lengths beyond are shown too coarsely to tell them apart anyway
@@ -68,10 +72,15 @@ EYES = np.dtype(
         ("sent_since_read", "i8"),
         ("work", "i8"),
         ("size", "i8"),
+        ("sent_age", "i8"),
+        ("neighbours", "i8"),
+        ("class_jobs", "i8", (SHOWN_CLASSES,)),  # of these the first `shown_classes`
+        ("shown_classes", "i8"),
     ],
     align=True,
 )
-COLUMNS_SEEN = EYES.names[EYES.names.index("message") :]  # type: ignore[union-attr,index]
+_NAMES: tuple[str, ...] = EYES.names or ()
+COLUMNS_SEEN = _NAMES[_NAMES.index("message") : _NAMES.index("class_jobs")]
 eyes_at = record_reader(EYES)
 
 
@@ -223,6 +232,36 @@ def _see_vacancy(w, i, shown):
 
 
 @inner
+def _see_classes(w, eyes, address):
+    """The jobs of each class in every server."""
+    for k in range(eyes.shown_classes):
+        shown = floats(address + 4 * eyes.class_jobs[k])
+        for i in range(w.n_servers):
+            class_jobs(w, i * w.n_classes + k).jobs = _whole(shown[i])
+
+
+@inner
+def _see_neighbours(w, i, other, shown):
+    """The queue of the one neighbour that end i has besides the other end, from their mean."""
+    edges, known, behind, times = 0, 0, -1, 0
+    for e in range(w.n_edges):
+        a, b = edge(w, e).a, edge(w, e).b
+        if i not in (a, b):
+            continue
+        edges += 1
+        j = b if a == i else a
+        if j == other:
+            known += server(w, j).length
+        else:
+            behind = j
+            times += 1
+    if behind >= 0:
+        y = float(shown)
+        total = edges * y / max(1.0 - y, 2.0**-24)
+        server(w, behind).length = min(max(int((total - known) / times + 0.5), 0), _LONGEST)
+
+
+@inner
 def _see_sampled(w, eyes, address):
     """The sampled servers of a table of candidates (without numbers: any), and their queues."""
     numbers = floats(address + 4 * eyes.server)
@@ -236,6 +275,11 @@ def _see_sampled(w, eyes, address):
             _see_vacancy(w, i, vacancies[k])
         elif eyes.queue >= 0:
             s.length = min(_whole(lengths[k]), pool(w, s.pool).limit)
+    if eyes.neighbours >= 0:
+        shown = floats(address + 4 * eyes.neighbours)
+        for k in range(2):
+            i, other = candidate_of(w, k).server, candidate_of(w, 1 - k).server
+            _see_neighbours(w, i, other, shown[k])
 
 
 @inner
@@ -251,6 +295,15 @@ def _see_reads(w, eyes, address):
             sent_since_read(w, w.router * w.n_servers + i).jobs = _whole(sent[i])
     if total == 0 or w.reads == 0:
         w.reads += 1
+
+
+@inner
+def _see_ages(w, p):
+    """When the acting router last sent a job to each server."""
+    for i in range(w.n_servers):
+        y = float(p[i])
+        age = y / (1.0 - y) if y < 1.0 else np.inf
+        sent_at(w, w.router * w.n_servers + i).time = w.clock - max(age, 0.0)
 
 
 @inner
@@ -312,6 +365,7 @@ def _see(w, eyes, address):
         vacancies = floats(address + 4 * eyes.vacancy)
         for i in range(w.n_servers):
             _see_vacancy(w, i, vacancies[i])
+    _see_classes(w, eyes, address)
     if eyes.kind >= 0 and float(floats(address + 4 * eyes.kind)[0]) > 0.5:
         w.kind = RESAMPLE
         w.router = -1
@@ -320,6 +374,8 @@ def _see(w, eyes, address):
         return True
     if eyes.read >= 0:
         _see_reads(w, eyes, address)
+    if eyes.sent_age >= 0:
+        _see_ages(w, floats(address + 4 * eyes.sent_age))
     if w.messages_on:
         _see_messages(w, eyes, address)
     if w.samples > 0:
@@ -553,7 +609,7 @@ def _needs(policy: Policy, view: Any) -> list[list[str]]:
         wanted.append("message_order")
     if parts.samples:
         wanted.append("candidate")
-        if not {"read", "vacancy"} & set(wanted):
+        if not {"read", "vacancy", "queue"} & set(wanted):
             wanted.append("queue_probed")
     if parts.ordered:
         wanted.append("queue")
@@ -595,11 +651,17 @@ def _check_fit(policy: Policy, view: Any) -> None:
             f"{name}: its order is drawn once per read for all routers, but one router's view does "
             "not tell when that was; its agent needs a system with one router"
         )
+    if "neighbours" in policy.columns and not _neighbours_are_all(system):
+        raise ValueError(
+            f"{name}: its agent needs every queue length; an edge's two ends and their neighbours "
+            "tell it on rings of at most 4 servers only"
+        )
     if view.action == "move":
         _check_placement(policy, view)
     elif view.action == "pool":
         raise ValueError(f"{name}: chooses servers, the environment's actions are pools")
-    everywhere = parts.samples == 0 or parts.messages or parts.ordered or "read" in policy.columns
+    everywhere = parts.samples == 0 or parts.messages or parts.ordered or parts.anywhere
+    everywhere = everywhere or "read" in policy.columns
     if view.action == "candidate" and everywhere:
         raise ValueError(
             f"{name}: may choose any server, the environment's actions are sampled servers; "
@@ -623,6 +685,18 @@ def _check_fit(policy: Policy, view: Any) -> None:
         raise ValueError(
             f"{name}: the environment must also show {', '.join(missing)}; use observe={observe}"
         )
+
+
+def _neighbours_are_all(system: Any) -> bool:
+    """Whether each end of every edge has at most one further neighbour, and these are all."""
+    near: list[set[int]] = [set() for _ in range(system.servers)]
+    for i, j in system.edges:
+        near[i].add(j)
+        near[j].add(i)
+    return all(
+        len(near[i] - {j}) <= 1 and len(near[j] - {i}) <= 1 and len(near[i] | near[j]) == len(near)
+        for i, j in system.edges
+    )
 
 
 def _shape(system: Any) -> tuple[Any, ...]:
@@ -657,9 +731,12 @@ def _eyes(policy: Policy, view: Any) -> NDArray[Any]:
     eyes["candidates"], eyes["ends"] = view.action == "candidate", view.action == "move"
     for name in COLUMNS_SEEN:
         eyes[name] = shown.place("class" if name == "klass" else name)
-    for name in ("vacancy", "read", "work", "size"):  # only if the rule asks for them
+    for name in ("vacancy", "read", "work", "size", "sent_age", "neighbours"):  # if the rule asks
         if name not in policy.columns:
             eyes[name] = -1
+    wanted = [name for name in CLASS_COLUMNS if name in policy.columns]
+    eyes["shown_classes"] = len(wanted)
+    eyes["class_jobs"][: len(wanted)] = [shown.place(name) for name in wanted]
     eyes["sorts"] = policy.parts.ordered
     if eyes["queue"] < 0:
         eyes["queue"] = shown.place("queue_probed")

@@ -1,4 +1,4 @@
-"""The command `lbgym list | simulate | bench | fleet | report`: reads arguments and prints.
+"""The command `lbgym list | simulate | bench | optimal | fleet | report`: arguments and text.
 
 A user's mistake ends with status 2 and one line on stderr; Ctrl-C with 130. Everything heavy is
 imported when a command needs it, so that help comes at once.
@@ -119,6 +119,7 @@ def _parser() -> Parser:
         _simulate_arguments,
         _bench_arguments,
         _fleet_arguments,
+        _optimal_arguments,
         _report_arguments,
     ):
         add(commands)
@@ -350,6 +351,55 @@ def _fleet_arguments(commands: Any) -> None:
     parser.set_defaults(run=_fleet)
 
 
+def _optimal_arguments(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "optimal",
+        "the best that any policy can do on a small system",
+        """
+        Solves for the least long-run cost of any policy that sees every queue, and prints it beside
+        the exact values of rules that theory can solve, with the gap of each to the optimum in
+        percent: how much room there is for a learned policy.
+
+        For 2 or 3 servers, more with small limits; loss systems with units and small graphs too.
+        Queues without a limit are cut where it does not matter; the truncation error says how
+        little. On two servers --plot draws from which queue lengths on jobs go to which server.
+        """,
+        """
+        lbgym optimal pair-1-10
+        lbgym optimal pair-1-10 --load 0.9 --plot curve.png
+        lbgym optimal two-class-loss --lossless
+        lbgym optimal '{"pools": [{"servers": 3, "limit": 5}], "load": 0.9}' --loss-charge 10 --json
+        """,
+    )
+    parser.add_argument("system", metavar="SYSTEM", help=SYSTEM_HELP)
+    parser.add_argument("--load", type=float, metavar="RHO", help="another load for the system")
+    parser.add_argument(
+        "--objective",
+        metavar="WHAT",
+        help="what is least: cost (default), jobs_in_system, blocking_probability, weighted_loss",
+    )
+    parser.add_argument(
+        "--loss-charge",
+        type=float,
+        metavar="C",
+        help="cost of a lost job (default: the system's, twice the longest response time)",
+    )
+    parser.add_argument(
+        "--move-cost", type=float, default=0.0, metavar="C", help="cost of a migration (default 0)"
+    )
+    parser.add_argument(
+        "--lossless", action="store_true", help="never lose a job while some server has room"
+    )
+    parser.add_argument(
+        "--cap", type=whole(1), metavar="N", help="cut queues without a limit at N jobs"
+    )
+    parser.add_argument(
+        "--plot", metavar="FILE", help="switching curve on two servers: png, pdf or svg"
+    )
+    parser.set_defaults(run=_optimal)
+
+
 def _report_arguments(commands: Any) -> None:
     parser = _command(
         commands,
@@ -493,6 +543,111 @@ def _fleet(options: argparse.Namespace) -> None:
             progress=progress,
         )
     print(json.dumps(found.to_dict(), indent=1) if options.json else fleet_text(found))
+
+
+# --- optimal --------------------------------------------------------------------------------------
+def _optimal(options: argparse.Namespace) -> None:
+    from lbgym.theory import optimal
+    from lbgym.theory.headroom import gaps
+
+    _check_picture(options)
+    system = read_system(options.system, options.load)
+    _check_curve(system, options)
+    for name in ("loss_charge", "move_cost"):
+        value = getattr(options, name)
+        if value is not None and not 0 <= value < float("inf"):
+            raise ValueError(f"{name}: must be a number >= 0, got {value:g}")
+    with progress_bar("optimal", " rules") as progress:
+        best = optimal(
+            system,
+            cap=options.cap,
+            objective=options.objective,
+            loss_charge=options.loss_charge,
+            move_cost=options.move_cost,
+            lossless=options.lossless,
+        )
+        rules = gaps(best, progress)
+    if options.json:
+        print(json.dumps(_optimum_data(best, rules), indent=1, ensure_ascii=False))
+    else:
+        print(_optimum_text(best, rules))
+    if options.plot is not None:
+        _draw_curve(best, rules, options.plot)
+
+
+def _check_curve(system: Any, options: argparse.Namespace) -> None:
+    """A curve that cannot be drawn is said before the work."""
+    if options.plot is None:
+        return
+    servers = getattr(system, "servers", 0)
+    if servers != 2 or system.has_units or system.graph is not None:
+        raise ValueError(
+            f"--plot: needs two servers without units or a graph, the system has {servers} servers"
+        )
+
+
+_OPTIMUM = (
+    "jobs_in_system",
+    "response_time",
+    "waiting_probability",
+    "blocking_probability",
+    "migrations_per_job",
+    "utilization",
+)
+
+
+def _optimum_data(best: Any, rules: Sequence[Any]) -> dict[str, Any]:
+    from lbgym.theory.headroom import value_of
+
+    named = ("loss_charge", "move_cost", "cost", "cost_per_time", *_OPTIMUM)
+    return {
+        "system": best.system.to_dict(),
+        "objective": best.objective,
+        "value": value_of(best, best.objective),
+        **{name: getattr(best, name) for name in named},
+        "states": best.states,
+        "truncation_error": best.truncation_error,
+        "iterations": best.iterations,
+        "seconds": best.seconds,
+        "rules": [rule.to_dict() for rule in rules],
+    }
+
+
+def _optimum_text(best: Any, rules: Sequence[Any]) -> str:
+    from lbgym.theory.headroom import value_of
+
+    what = best.objective.replace("_", " ")
+    shown = [name for name in (best.objective, *_OPTIMUM) if getattr(best, name) != 0]
+    lines = [f"the optimum on {best.system.describe()}, full information, least {what}"]
+    lines += [
+        f"  {name.replace('_', ' '):22} {getattr(best, name):.7g}" for name in dict.fromkeys(shown)
+    ]
+    lines.append(
+        f"  {best.states:,} states, truncation error {best.truncation_error:.1e}, "
+        f"{best.iterations} iterations, {best.seconds:.2f} s"
+    )
+    lines += ["", f"{'rules beside it, exact':36} {what:>20} {'above':>10}"]
+    lines.append(f"{'  optimum':36} {value_of(best, best.objective):20.7g}")
+    lines += [
+        f"  {rule.policy:34} {rule.value:20.7g} {100 * max(rule.gap, 0.0):8.3f} %" for rule in rules
+    ]
+    return "\n".join(lines)
+
+
+def _draw_curve(best: Any, rules: Sequence[Any], path: str) -> None:
+    """The switching curves of the optimum and of the best rules that look at queues."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    from lbgym.theory import plot_switching_curve
+
+    names = [r.policy for r in rules if "random" not in r.policy and "idle" not in r.policy][:3]
+    axes = plot_switching_curve(best.system, best, *names)
+    axes.figure.savefig(path)
+    pyplot.close(axes.figure)
+    print(f"written: {path}", file=sys.stderr)
 
 
 # --- bench and report -----------------------------------------------------------------------------
@@ -662,6 +817,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(options.command, MemoryError("not enough memory for this system"))
     except BrokenExecutor:
         return _fail(options.command, RuntimeError("a worker process died; out of memory?"))
-    except (ValueError, ImportError, OSError) as error:
+    except (ValueError, ArithmeticError, ImportError, OSError) as error:
         return _fail(options.command, error)
     return 0

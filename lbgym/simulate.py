@@ -87,7 +87,8 @@ class Result:
         E[1 / size] is infinite (short jobs then have no mean slowdown under FCFS)
     balancing_time : closed systems only: time until no job could gain by moving
     growth : jobs in system gained per unit time; `stable` True, False or None (undecided)
-    utilization : busy share of the capacity; `utilization_per_pool`, `jobs_per_pool` by pool
+    utilization : busy share of the capacity, of systems with units the share of them in use;
+        `utilization_per_pool`, `jobs_per_pool` by pool
     queue_tail : ``{"all": [...], "pools": [[...], ...]}``, fraction of servers with >= k jobs
     counts : exact integers since time 0. S messages sent (the initial ones included), B accepted
         jobs that found their server idle, I idle servers now, O messages outstanding now, used,
@@ -192,14 +193,8 @@ def _window_tails(tracks: Sequence[Track], system: System) -> dict[str, Any]:
     longest = max(map(len, pools))
     summed = sum(np.pad(area, (0, longest - len(area))) for area in pools)
     jobs = [float(area[1:].sum() / time) for area in pools]
-    busy = [
-        float(area[1 : spec.slots + 1].sum() / (time * spec.servers * spec.slots))
-        for area, spec in zip(pools, system.pools, strict=True)
-    ]
-    weights = [spec.servers * spec.slots * spec.speed for spec in system.pools]
     return {
-        "utilization": float(np.average(busy, weights=weights)),
-        "utilization_per_pool": tuple(busy),
+        **_utilization(tracks, system, pools, float(time)),
         "jobs_per_pool": tuple(jobs),
         "queue_tail": {
             "all": _trimmed(summed / (time * system.servers)),
@@ -208,6 +203,27 @@ def _window_tails(tracks: Sequence[Track], system: System) -> dict[str, Any]:
                 for area, spec in zip(pools, system.pools, strict=True)
             ],
         },
+    }
+
+
+def _utilization(
+    tracks: Sequence[Track], system: System, pools: Sequence[NDArray[np.float64]], time: float
+) -> dict[str, Any]:
+    """The share of the slots that is busy, or of the units that is in use; pools: tail areas."""
+    if system.has_units:
+        sizes = [spec.servers * (spec.units or 0) for spec in system.pools]
+        areas = sum(t.units[-1] - t.units[0] for t in tracks)
+        busy = [float(x) for x in areas / (time * np.array(sizes))]
+        weights = [float(size) for size in sizes]
+    else:
+        busy = [
+            float(area[1 : spec.slots + 1].sum() / (time * spec.servers * spec.slots))
+            for area, spec in zip(pools, system.pools, strict=True)
+        ]
+        weights = [spec.servers * spec.slots * spec.speed for spec in system.pools]
+    return {
+        "utilization": float(np.average(busy, weights=weights)),
+        "utilization_per_pool": tuple(busy),
     }
 
 

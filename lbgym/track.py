@@ -36,10 +36,11 @@ class Track:
     histograms: list[NDArray[np.int64]] = field(default_factory=list)
     tails: list[list[NDArray[np.float64]]] = field(default_factory=list)
     classes: list[NDArray[np.int64]] = field(default_factory=list)
+    units: list[NDArray[np.float64]] = field(default_factory=list)
     overloaded: bool = False
 
     def note(self, state: State) -> None:
-        """Note where the run stands; `tails` and `classes` keep only the first and the last."""
+        """Note where the run stands; the last three keep only the first and the last note."""
         w = state.world[0]
         row = [float(w[name]) for name in TOTALS]
         row[TOTALS.index("area")] += float(w["present"] * (w["clock"] - w["area_to"]))
@@ -47,6 +48,7 @@ class Track:
         self.histograms.append(state.arrays["histogram"]["count"].copy())
         self.tails = [*self.tails[:1], tail_areas(state)]
         self.classes = [*self.classes[:1], class_counts(state)]
+        self.units = [*self.units[:1], unit_areas(state)]
 
     def note_overload(self, state: State) -> None:
         """The run ends here, with too many jobs; if in its warm-up, all of it counts."""
@@ -56,6 +58,7 @@ class Track:
             self.histograms = [np.zeros_like(state.arrays["histogram"]["count"])]
             self.tails = [[np.zeros_like(area) for area in tail_areas(state)]]
             self.classes = [np.zeros_like(class_counts(state))]
+            self.units = [np.zeros_like(unit_areas(state))]
         self.note(state)
 
     def join_pairs(self) -> None:
@@ -80,3 +83,15 @@ def tail_areas(state: State) -> list[NDArray[np.float64]]:
         area[0] = this["servers"] * clock
         areas.append(area)
     return areas
+
+
+def unit_areas(state: State) -> NDArray[np.float64]:
+    """For each pool the time integral, up to now, of the units in use; shape (pools,)."""
+    pools = len(state.system.pools)
+    rows = state.arrays["class_jobs"]
+    if len(rows) == 0:
+        return np.zeros(pools)
+    area = rows["area"] + rows["jobs"] * (state.world[0]["clock"] - rows["changed"])
+    used = area.reshape(state.system.servers, -1) @ state.arrays["classes"]["units"]
+    summed = np.bincount(state.system.pool_of_server, weights=used, minlength=pools)
+    return summed.astype(np.float64)

@@ -12,6 +12,7 @@ import pytest
 
 from baselines import agreement
 from baselines.agreement import QUICK, Row, Settings, judge
+from baselines.exact_cases import exact_cases
 from baselines.reference import Case, blind_cost, cases, pools, static
 from lbgym.simulate import simulate
 from lbgym.system import Pool, System, as_system
@@ -29,6 +30,17 @@ def test_every_exact_value_is_met():
     assert verdict.passes, str(verdict)
     assert verdict.runs == 98
     assert verdict.values > 300
+
+
+def test_every_further_model_meets_its_exact_values():
+    settings = dataclasses.replace(QUICK, threads=1)
+    further = exact_cases()
+    rows = agreement.study(further, settings, {}, resumable=False)
+    wrong = [agreement.cells(row) for row in rows if not row.passes]
+    assert not wrong
+    verdict = judge(rows)
+    assert verdict.passes, str(verdict)
+    assert (verdict.runs, verdict.values) == (len(further), 109)
 
 
 @pytest.mark.parametrize("policy", agreement.FLAGSHIP_COSTS)
@@ -139,7 +151,7 @@ def test_a_rare_event_is_judged_by_its_count():
     case = Case("rare", System(Pool(1, limit=12), load=0.2), "random", {"P_block": 3.3e-9}, "test")
     assert agreement.is_rare(case, "P_block", 1e9)
     assert not agreement.is_rare(case, "P_block", 1e12)
-    (only,) = agreement.compare(case, simulate(case.system, "random", jobs=10_000), 1)
+    (only,) = agreement.compare(case, simulate(case.system, "random", jobs=10_000), QUICK, 1)
     assert only.test == "poisson"
     assert only.passes
 

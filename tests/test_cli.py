@@ -37,13 +37,80 @@ SMALL = ("--jobs", "5000", "--seeds", "0-1")
 
 
 # --- help and list --------------------------------------------------------------------------------
-@pytest.mark.parametrize("name", ["list", "simulate", "bench", "report"])
+@pytest.mark.parametrize("name", ["list", "simulate", "bench", "optimal", "report"])
 def test_help_teaches_with_examples(capsys, name):
     status, out, _ = run(capsys, name, "--help")
     assert status == 0
     assert "examples:" in out
     assert f"  lbgym {name}" in out
     assert "--json" in out
+
+
+# --- optimal --------------------------------------------------------------------------------------
+def test_optimal_prints_the_optimum_and_the_rules_beside_it(capsys, tmp_path):
+    """Speeds (1, 10) at load .7: 2.7470 jobs, threshold(4) 2.7513, SED 3.0121 (MODELS 11)."""
+    status, out, _ = run(capsys, "optimal", "pair-1-10")
+    assert status == 0
+    assert "  jobs in system         2.746954\n" in out
+    assert "truncation error" in out
+    lines = [line.split() for line in out.splitlines()]
+    order = [line[0] for line in lines if line and line[-1] == "%"]
+    assert order[0] == "threshold(4)"
+    assert order[-1] == "jsq"
+    assert [line[-2] for line in lines if line and line[0] == "sed"] == ["9.651"]
+
+
+def test_optimal_as_json(capsys):
+    status, out, _ = run(capsys, "optimal", "two-class-loss", "--lossless", "--json")
+    found = json.loads(out)
+    assert status == 0
+    assert found["value"] == pytest.approx(0.2039133, rel=1e-6)
+    assert found["states"] == 900
+    fit = next(rule for rule in found["rules"] if rule["policy"] == "best-fit")
+    assert fit["value"] == pytest.approx(0.2272953, rel=1e-6)
+    assert fit["gap_percent"] == pytest.approx(100 * (fit["value"] / found["value"] - 1))
+
+
+def test_optimal_takes_every_option(capsys):
+    system = '{"pools": [{"servers": 2, "limit": 3}], "load": 0.9, "migration_rate": 0.5}'
+    options = "--load 0.8 --loss-charge 4 --move-cost 0.5 --lossless --objective cost --cap 3"
+    status, out, _ = run(capsys, "optimal", system, *options.split(), "--json")
+    found = json.loads(out)
+    assert status == 0
+    assert (found["loss_charge"], found["move_cost"], found["states"]) == (4, 0.5, 16)
+    assert found["rules"][0]["gap_percent"] >= 0
+    assert found["rules"][0]["policy"].startswith("local-search(place=")
+
+
+def test_optimal_draws_the_switching_curve(capsys, tmp_path):
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "curve.png"
+    status, _, err = run(capsys, "optimal", "pair-1-10", "--plot", str(path))
+    assert status == 0
+    assert f"written: {path}" in err
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("flagship", "states, at most 60,000 can be solved"),
+        ("nowhere", "unknown scenario 'nowhere'"),
+        ("mm1 --load 1.5", "no policy keeps load 1.5 stable"),
+        ("triple --plot x.png", "--plot: needs two servers"),
+        ("pair-1-10 --plot x.gif", "--plot: must end in .png, .pdf or .svg"),
+        ("pair-1-10 --loss-charge -1", "loss_charge: must be a number >= 0, got -1"),
+        ("pair-1-10 --move-cost nan", "move_cost: must be a number >= 0, got nan"),
+        ("pair-1-10 --objective speed", "objective: must be one of cost"),
+        ("pair-1-10 --cap 0", "must be a whole number >= 1"),
+        ("local-search-closed", "no long-run cost"),
+    ],
+)
+def test_optimal_says_what_is_wrong_in_one_line(capsys, arguments, said):
+    status, out, err = run(capsys, "optimal", *arguments.split())
+    assert (status, out) == (2, "")
+    assert said in err
+    assert err.count("\n") == 1
 
 
 def test_the_command_itself_imports_nothing_heavy():

@@ -7,7 +7,7 @@ import pytest
 from lbgym import Pool, System
 from lbgym.engine.layout import ARRIVAL
 from lbgym.envs import DispatchEnv
-from lbgym.envs.observation import COLUMNS, READ_ONLY, share, whole
+from lbgym.envs.observation import CLASS_COLUMNS, COLUMNS, READ_ONLY, share, whole
 
 ID = "lbgym/MultiRouter-v0"
 SYSTEM = System([Pool(4, 1.0, limit=5), Pool(3, 2.0)], routers=3, load=0.8)
@@ -18,6 +18,7 @@ ELSEWHERE = (
     "candidate",
     *READ_ONLY,
     "neighbours",
+    *CLASS_COLUMNS,
 )  # tests of their own
 EVERY = [name for name in COLUMNS if name not in ELSEWHERE]
 
@@ -257,6 +258,23 @@ def test_table_names_what_is_in_a_batch_too():
     assert env.context == ("router",)
     with pytest.raises(ValueError, match="must have 15 values"):
         env.table(obs[:, :-1])
+
+
+def test_jobs_by_class():
+    env = gym.make("lbgym/Loss-v0", observe=["class_jobs_1", "vacancy", "class_jobs_0", "class"])
+    obs, _ = env.reset(seed=1)
+    rng = np.random.default_rng(0)
+    for _ in range(400):
+        table = env.unwrapped.table(obs)
+        narrow, wide = (whole(table[f"class_jobs_{k}"]) for k in (0, 1))
+        assert np.array_equal(narrow + 4 * wide, [4, 6, 8] - whole(table["vacancy"]))
+        lengths = env.unwrapped._state.arrays["servers"]["length"]
+        assert np.array_equal(narrow + wide, lengths)
+        obs, *_ = env.step(rng.integers(3))
+    assert wide.max() > 0
+    for name, system in (("class_jobs_2", "two-class-loss"), ("class_jobs_0", "flagship")):
+        with pytest.raises(ValueError, match="needs a system with units and a class"):
+            gym.make("lbgym/Loss-v0", system=system, observe=[name])
 
 
 def test_the_documentation_lists_every_column():

@@ -15,6 +15,7 @@ UNITS = System(
     classes=[JobClass(share=4), JobClass(share=1, units=3)],
 )
 MOVING = System([Pool(1), Pool(1, speed=2.0)], load=0.7, migration_rate=1.0)
+TWO_ROUTERS = System([Pool(1), Pool(1, speed=2.0)], routers=2, load=0.7)
 
 # name, information, columns its agent needs to see (one router)
 NAMES = [
@@ -30,6 +31,12 @@ NAMES = [
      ("message_order", "speed")),
     ("pull(fallback=static(1/2, 1/2))", "messages", ("message_order",)),
     ("pull(fallback=jsq(2))", "messages, d probes", ("message_order", "candidate", "queue_probed")),
+    ("pull(fallback=belief)", "messages, speeds, own memory",
+     ("message_order", "sent_age", "speed")),
+    ("lsq(2)", "d probes, own memory", ("candidate", "queue_probed")),
+    ("jsq(1, memory=1)", "d probes, own memory", ("candidate", "queue")),
+    ("fastest-idle", "live queue lengths, speeds", ("queue", "speed")),
+    ("fastest-shortest", "live queue lengths, speeds", ("queue", "speed")),
     ("jsq", "live queue lengths", ("queue",)),
     ("jsq(2)", "d probes", ("candidate", "queue_probed")),
     ("sed(2, ties=lowest)", "d probes", ("candidate", "queue_probed", "speed")),
@@ -79,6 +86,11 @@ def test_a_rule_that_does_not_suit_the_system_is_refused():
         ("max-vacancy", PAIR, "needs servers with a limit or units"),
         ("trunk-reservation(1)", PAIR, "needs a system with units"),
         ("sed(own-sends=1)", PAIR, "needs a system with a read_interval"),
+        ("fastest-idle", READ, "needs live queue lengths"),
+        ("jsq(1, memory=1)", READ, "not for systems with a graph or a read_interval"),
+        ("lsq(2)", RING, "two ends only"),
+        ("pull(fallback=belief)", TWO_ROUTERS, "needs a system with one router, got 2"),
+        ("pull(fallback=belief)", MOVING, "whose jobs stay"),
     ]:
         with pytest.raises(ValueError, match=sentence):
             make(name, system)
@@ -116,6 +128,10 @@ def test_weights_are_normalised_whatever_their_size():
         ("jsq(1/0)", "a fraction over 0"),
         ("jsq(3)", "d must be at most the number of servers (2)"),
         ("jsq(1.5)", "d must be a whole number >= 1, got 1.5"),
+        ("jsq(2, memory=2)", "jsq: memory must be 0 or 1, got 2"),
+        ("jsq(memory=1)", "use jsq(d, memory=1)"),
+        ("lsq", "wrong arguments; use lsq(d, ties=random)"),
+        ("lsq(3)", "lsq: d must be at most the number of servers (2)"),
         ("jsq(2, tie=lowest)", "unknown argument 'tie', did you mean 'ties'?"),
         ("jsq(2, ties=fast)", "random, fastest, lowest, got fast, did you mean 'fastest'?"),
         ("pull(" * 3000, "too many brackets within brackets"),
@@ -138,7 +154,7 @@ def test_what_cannot_be_is_one_clear_sentence(name, message):
     said = str(caught.value)
     assert message in said
     assert "\n" not in said
-    assert len(said) < 250
+    assert len(said) < 300
 
 
 def test_local_search_names():

@@ -302,3 +302,18 @@ def test_what_cannot_be_solved_is_refused_with_a_reason(system, policy, said):
 def test_a_wrong_cap_is_refused(cap):
     with pytest.raises(ValueError, match="cap: must be"):
         theory.exact(System([Pool(1), Pool(1, speed=2.0)], load=0.7), "jsq", cap=cap)
+
+
+# --- rules of MODELS section 10 -------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "policy",
+    ["fastest-idle", "fastest-shortest", "fastest-shortest(2)", "rank(3, 2, 1, order=jsed)"],
+)
+def test_more_rules_agree_with_simulation(policy):
+    system = System([Pool(1, limit=6), Pool(2, speed=2.0, limit=6)], load=0.9)
+    exact = theory.exact(system, policy)
+    run = simulate(system, policy, jobs=600_000, seed=8)
+    for name in ("cost", "blocking_probability", "messages_per_job", "jobs_in_system"):
+        estimate = getattr(run, name)
+        allowed = 4.5 / 1.96 * estimate.half_width + 1e-12
+        assert getattr(exact, name) == pytest.approx(estimate.mean, abs=allowed), name

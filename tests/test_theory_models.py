@@ -5,6 +5,7 @@ arithmetic); they hold to 1e-6 relative or better. Models: MODELS.md, sections 2
 """
 
 import json
+import math
 import re
 
 import numpy as np
@@ -133,6 +134,43 @@ def test_rules_that_go_round_in_circles_agree_with_simulation(speeds, rule):
     assert abs(found.balancing_time.mean - result.balancing_time) < 4 * error
     moves = float(found.batches["migrations"].mean())
     assert moves == pytest.approx(result.moves, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("speeds", "jobs", "policy"),
+    [
+        ((1, 1, 1, 1), 9, "local-search"),
+        ((1, 2, 2), 7, "local-search"),
+        ((1, 1, 1), 6, "local-search(rule=oblivious)"),
+    ],
+)
+def test_distribution_of_the_balancing_time(speeds, jobs, policy):
+    system = closed(jobs, speeds)
+    exact = theory.exact(system, policy)
+    times = np.linspace(0, 40 * exact.balancing_time, 20_001)
+    chance = exact.balancing_time_cdf(times)
+    assert chance[0] == 0
+    assert (np.diff(chance) >= -1e-13).all()
+    mean = np.trapezoid(1 - chance, times)
+    square = 2 * np.trapezoid(times * (1 - chance), times)
+    assert mean == pytest.approx(exact.balancing_time, rel=1e-6)
+    assert math.sqrt(square - mean**2) == pytest.approx(exact.balancing_time_std, rel=1e-5)
+    run = np.sort(simulate(system, policy, jobs=20_000, seed=6).batches["balancing_time"])
+    theirs = exact.balancing_time_cdf(run)
+    steps = np.arange(1, len(run) + 1) / len(run)
+    distance = max((steps - theirs).max(), (theirs - steps + 1 / len(run)).max())
+    assert distance < 2.2 / math.sqrt(len(run))  # Kolmogorov: 1 in 8,000
+
+
+def test_distribution_of_the_balancing_time_in_a_case_by_hand():
+    """From (2, 0): two jobs of rate 1 that each look at the other server half the time: Exp(1)."""
+    exact = theory.exact(closed(2, (1, 1)), "local-search")
+    assert exact.balancing_time_cdf(0.7) == pytest.approx(1 - math.exp(-0.7), rel=1e-11)
+    assert exact.balancing_time_cdf([[0.0, 3.0]]).shape == (1, 2)
+    assert theory.exact(closed(1, (1, 1)), "local-search").balancing_time_cdf(0) == 1
+    for t in (-1.0, math.inf, math.nan):
+        with pytest.raises(ValueError, match="balancing_time_cdf: t must be finite"):
+            exact.balancing_time_cdf(t)
 
 
 def test_closed_systems_that_are_refused():
@@ -651,3 +689,30 @@ def test_read_systems_that_are_refused():
     for solve in (theory.exact, theory.mean_field):
         with pytest.raises(ValueError, match="read_interval"):
             solve(ring, "local-choice")
+
+
+# --- units in use ---------------------------------------------------------------------------------
+def kaufman_roberts(units, offered):
+    """Mean units in use of one server; offered: (jobs offered, units each) by class.
+
+    j P(j) = sum_k a_k A_k P(j - A_k) (Kaufman 1981, Roberts 1981).
+    """
+    p = [1.0]
+    for j in range(1, units + 1):
+        p.append(sum(a * need * p[j - need] for a, need in offered if need <= j) / j)
+    return sum(j * x for j, x in enumerate(p)) / sum(p)
+
+
+def test_utilization_with_units_is_the_share_in_use():
+    kinds = [JobClass(share=3, units=1), JobClass(share=1, units=4, mean_size=2.0)]
+    system = System([Pool(1, units=6), Pool(2, units=9)], arrival_rate=9.0, classes=kinds)
+    offered = [(9.0 * 0.75 / 3, 1), (9.0 * 0.25 * 2.0 / 3, 4)]
+    known = [kaufman_roberts(6, offered) / 6, kaufman_roberts(9, offered) / 9]
+    whole = (6 * known[0] + 18 * known[1]) / 24
+    exact = theory.exact(system, "random")
+    run = simulate(system, "random", jobs=1_000_000, seed=5)
+    assert exact.utilization_per_pool == near(tuple(known))
+    assert exact.utilization == near(whole)
+    assert run.utilization_per_pool == pytest.approx(known, rel=0.005)
+    assert run.utilization == pytest.approx(whole, rel=0.005)
+    assert run.utilization < run.queue_tail["all"][1] - 0.2  # not the share of busy servers

@@ -1,6 +1,7 @@
 """`optimal` attains every known optimum, its policy runs everywhere, nothing beats the bound."""
 
 import json
+import math
 import re
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from lbgym import Pool, System, theory
+from lbgym import JobClass, Pool, System, policies, theory
 from lbgym.simulate import simulate
 
 VALUES = json.loads((Path(__file__).parent / "data" / "theory_values.json").read_text())
@@ -127,6 +128,135 @@ def test_optimum_with_a_move_cost():  # MODELS section 11
     assert both.cost_per_time < best.cost_per_time - 0.5  # jobs are placed well, too
 
 
+# --- Loss with classes. ---------------------------------------------------------------------------
+def test_optimum_of_two_classes():
+    """MODELS section 11: .2028 of weight is lost per arrival, .2273 by best fit."""
+    best = theory.optimal("two-class-loss")
+    assert best.weighted_loss == pytest.approx(0.20285, abs=6e-5)
+    assert best.states == 900
+    assert best.cost_per_time == pytest.approx(7.5 * best.cost, rel=1e-8)
+    for rule in ("max-vacancy", "best-fit", "random", "trunk-reservation(3, 0)"):
+        assert best.cost < theory.exact("two-class-loss", rule).cost
+    assert theory.exact("two-class-loss", best.policy).cost == pytest.approx(best.cost, rel=1e-12)
+
+
+def test_optimum_of_two_classes_that_loses_no_job_in_vain():
+    free = theory.optimal("two-class-loss")
+    safe = theory.optimal("two-class-loss", lossless=True)
+    fewest = theory.optimal("two-class-loss", objective="blocking_probability")
+    assert free.cost < safe.cost < theory.exact("two-class-loss", "best-fit").cost
+    assert fewest.blocking_probability < safe.blocking_probability < free.blocking_probability
+    twice = theory.optimal("two-class-loss", loss_charge=2.0)
+    assert twice.cost == pytest.approx(2 * free.cost, rel=1e-8)
+
+
+def test_one_class_has_no_room():
+    """Erlang servers of one class with a full view: the largest vacancy is best (MODELS 11)."""
+    system = System([Pool(1, units=3), Pool(1, units=4)], arrival_rate=6.0, classes=[JobClass()])
+    best = theory.optimal(system)
+    offered = [6.0**k / math.factorial(k) for k in range(8)]
+    assert best.cost == pytest.approx(offered[7] / sum(offered), rel=1e-8)  # Erlang's formula
+
+
+def test_value_iteration_finds_the_same_for_two_classes():
+    """One server of 3 units, classes of 1 and 2 units, written out."""
+    classes = [JobClass(share=2, weight=1), JobClass(share=1, units=2, weight=5, mean_size=0.5)]
+    system = System(Pool(1, units=3), arrival_rate=3.0, classes=classes)
+    states = [(a, b) for a in range(4) for b in range(2) if a + 2 * b <= 3]
+    values, gain = dict.fromkeys(states, 0.0), 0.0
+    for _ in range(2_000):
+        new = {}
+        for a, b in states:
+            one = values.get((a + 1, b), values[a, b] + 1)
+            two = values.get((a, b + 1), values[a, b] + 5)
+            done = a * values.get((a - 1, b), 0.0) + 2 * b * values.get((a, b - 1), 0.0)
+            stay = 10.0 - 3.0 - a - 2 * b
+            new[a, b] = (2 * one + 1 * two + done + stay * values[a, b]) / 10.0
+        gain = (new[0, 0] - values[0, 0]) * 10.0
+        values = {state: value - new[0, 0] for state, value in new.items()}
+    assert theory.optimal(system).cost_per_time == pytest.approx(gain, rel=1e-7)
+
+
+def test_the_optimum_of_two_classes_in_simulation_and_as_an_agent():
+    for lossless in (False, True):
+        best = theory.optimal("two-class-loss", lossless=lossless)
+        run = simulate("two-class-loss", best.policy, jobs=1_000_000, seed=3)
+        assert abs(run.cost.mean - best.cost) < 4.5 / 1.96 * run.cost.half_width
+        assert run.blocking_by_class == pytest.approx(best.blocking_by_class, rel=0.02)
+    env = gym.make("lbgym/Loss-v0", observe=best.policy.columns)
+    agent = simulate("two-class-loss", policies.agent(best.policy, env), jobs=20_000, seed=3)
+    assert agent.cost.mean == simulate("two-class-loss", best.policy, jobs=20_000, seed=3).cost.mean
+    with pytest.raises(ValueError, match="must also show class_jobs_0, class_jobs_1"):
+        policies.agent(best.policy, gym.make("lbgym/Loss-v0"))
+
+
+# --- Local choice on a graph. ---------------------------------------------------------------------
+def ring(n, load, limit=None):
+    return System(Pool(n, limit=limit), load=load, graph="ring")
+
+
+def test_optimum_of_local_choice_on_small_rings():
+    """Mean queue per server: N = 4 at load .5, cut at 10 jobs, .661474337, local choice .668918321;
+    N = 5 at load .7, limit 8, no loss while there is room, 1.24346868, local choice 1.2623883."""
+    four = theory.optimal(ring(4, 0.5), cap=10)
+    assert four.jobs_in_system / 4 == pytest.approx(0.661474337, rel=OPTIMUM)
+    assert four.cost_per_time == pytest.approx(four.jobs_in_system, rel=1e-7)
+    five = theory.optimal(ring(5, 0.7, limit=8), loss_charge=0.0, lossless=True)
+    assert five.jobs_in_system / 5 == pytest.approx(1.24346868, rel=OPTIMUM)
+    local = theory.exact(ring(5, 0.7, limit=8), "local-choice")
+    assert local.jobs_in_system / 5 == pytest.approx(1.2623883, rel=OPTIMUM)
+
+
+def test_on_the_circle_there_is_hardly_any_room():  # MODELS section 11: 1.2764 against 1.2629
+    system = ring(4, 0.7)
+    best = theory.optimal(system)
+    assert best.jobs_in_system / 4 == pytest.approx(1.2629, abs=5e-5)
+    assert best.truncation_error < OPTIMUM
+    assert theory.exact(system, "local-choice").jobs_in_system / 4 == pytest.approx(
+        1.2764, abs=5e-5
+    )
+
+
+def test_on_three_servers_the_shorter_end_is_best():
+    best = theory.optimal(ring(3, 0.7))
+    local = theory.exact(ring(3, 0.7), "local-choice")
+    assert best.jobs_in_system == pytest.approx(local.jobs_in_system, rel=1e-5)
+
+
+def test_optimum_on_a_lopsided_graph():
+    """A path of three unequal servers: better than local choice, and than all that theory knows."""
+    pools = [Pool(1, limit=5), Pool(1, speed=2.0, limit=5), Pool(1, speed=0.5, limit=5)]
+    system = System(pools, load=0.7, graph=[[0, 1], [1, 2]])
+    best = theory.optimal(system)
+    for rule in ("local-choice", "sed", "random"):
+        assert best.cost < theory.exact(system, rule).cost * 0.999
+    assert theory.exact(system, best.policy).cost == pytest.approx(best.cost, rel=1e-9)
+    assert best.cost_per_time == pytest.approx(best.cost * system.arrival_rate, rel=1e-7)
+    run = simulate(system, best.policy, jobs=1_000_000, seed=4)
+    assert abs(run.cost.mean - best.cost) < 4.5 / 1.96 * run.cost.half_width
+
+
+@pytest.mark.parametrize("n", [3, 4])
+def test_the_optimum_of_local_choice_as_an_agent(n):
+    system = ring(n, 0.7)
+    policy = theory.optimal(system, cap=12).policy
+    env = gym.make(
+        "lbgym/LocalChoice-v0", system=system, observe=["server", "queue_probed", "neighbours"]
+    )
+    rule = simulate(system, policy, jobs=20_000, seed=3)
+    agent = simulate(system, policies.agent(policy, env), jobs=20_000, seed=3)
+    assert agent.cost.mean == rule.cost.mean
+    assert agent.jobs_per_pool == rule.jobs_per_pool
+
+
+def test_an_agent_of_local_choice_must_see_every_queue():
+    policy = theory.optimal(ring(5, 0.5, limit=3)).policy
+    columns = ["server", "queue_probed", "neighbours"]
+    env = gym.make("lbgym/LocalChoice-v0", system=ring(5, 0.5, limit=3), observe=columns)
+    with pytest.raises(ValueError, match="rings of at most 4 servers only"):
+        policies.agent(policy, env)
+
+
 # --- Limits. --------------------------------------------------------------------------------------
 SHORT = System([Pool(1, limit=3), Pool(1, speed=2.0, limit=4), Pool(1, limit=2)], load=0.9)
 
@@ -218,6 +348,16 @@ def test_the_optimum_acts_as_an_agent():
             "place: must be random",
         ),
         ({"system": servers(1.0, 2.0), "cap": 1_000}, "states, at most"),
+        ({"system": "local-search-closed"}, "no long-run cost"),
+        ({"system": servers(1.0, 2.0, read_interval=1.0)}, "full information only"),
+        ({"system": "ring-10"}, "on a graph have more than"),
+        ({"system": ring(4, 1.0)}, "optimal: not stable at load 1"),
+        ({"system": "two-class-loss", "objective": "jobs_in_system"}, "with units must be one of"),
+        ({"system": "two-class-loss", "place": "random"}, "place: not with units"),
+        (
+            {"system": System(Pool(9, units=9), load=0.9, classes=[JobClass()])},
+            "1,000,000,000 states, at most 60,000",
+        ),
     ],
 )
 def test_what_has_no_optimum_is_refused_with_a_reason(arguments, said):

@@ -67,6 +67,62 @@ def test_critical_load_of_two_servers(policy, known):
     assert theory.critical_load(servers(1.0, 2.0), policy) == pytest.approx(known, abs=1e-5)
 
 
+# MODELS section 2: arrival_rate (p_n + ... + p_{n-k+1}) < mu_(1) + ... + mu_(k), speeds ascending.
+RANKED = [
+    ((0.2, 0.2, 2.6), "rank(2, 1, 0)", 0.4),  # power of two of three: p = (2/3, 1/3, 0)
+    ((1.0, 2.0), "rank(1, 0)", 1.0),
+    ((1.0, 2.0), "rank(0.6, 0.4)", 1 / (0.4 * 3)),
+    ((3.0, 1.0, 2.0), "rank(0.5, 0.3, 0.2)", 1 / (0.2 * 6)),
+    ((3.0, 1.0, 2.0), "rank(0.4, 0.3, 0.3)", 1 / (0.3 * 6)),
+    ((5.0, 1.0, 1.0), "rank(1/3, 1/3, 1/3)", 3 / 7),
+]
+
+
+@pytest.mark.parametrize("order", ["jsq", "jsed"])
+@pytest.mark.parametrize(("speeds", "policy", "known"), RANKED)
+def test_critical_load_of_rank_policies(speeds, policy, known, order):
+    name = policy.replace(")", f", order={order})")
+    for interval in (None, 0.5, 100.0):
+        system = servers(*speeds, read_interval=interval)
+        expected = pytest.approx(min(known, 1.0), rel=1e-12)
+        assert theory.critical_load(system, name) == expected
+
+
+def test_reads_play_no_part_in_stability():
+    for policy in ("jsq", "jsq(2)", "sed(2)", "jsed", "random", "rank(3, 2, 1)"):
+        loads = {
+            theory.critical_load(servers(0.2, 0.2, 2.6, read_interval=t), policy)
+            for t in (None, 1.0, 20.0)
+        }
+        assert len(loads) == 1
+
+
+def test_stability_of_rank_policies_in_simulation():
+    """Speeds (3, 1, 2), p = (.4, .3, .3): critical load .5556, whatever the interval."""
+    for load, stable in ((0.5, True), (0.65, False)):
+        system = servers(3.0, 1.0, 2.0, load=load, read_interval=2.0)
+        policy = "rank(0.4, 0.3, 0.3)"
+        run = simulate(system, policy, jobs=1_000_000, seed=4)
+        assert run.stable is stable
+        grows = theory.growth(system, policy)
+        assert (grows == 0) == stable
+        assert stable or run.growth.mean == pytest.approx(grows, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("policy", "same", "said"),
+    [
+        ("rank(0.3, 0.7)", {}, "only if p1 >= p2"),
+        ("threshold(3)", {"read_interval": 1.0}, "go by their order"),
+        ("sed(own-sends=1)", {"read_interval": 1.0}, "its memory"),
+        ("lsq(1)", {}, "its memory"),
+    ],
+)
+def test_what_is_only_sufficient_is_refused(policy, same, said):
+    with pytest.raises(ValueError, match=said):
+        theory.critical_load(servers(1.0, 2.0, **same), policy)
+
+
 def test_critical_load_of_random_is_that_of_the_slowest():
     for key, known in VALUES["stability"]["Random_rho_star"].items():
         speeds = map(float, key.removeprefix("mu"))

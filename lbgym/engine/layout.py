@@ -76,6 +76,15 @@ ARRAYS: dict[str, tuple[str, str, list[tuple[str, str, str]]]] = {
             ("blocked", "i8", "jobs lost"),
         ],
     ),
+    "class_jobs": (  # index server * n_classes + class; only with units
+        "class_jobs",
+        "n_servers * n_classes",
+        [
+            ("jobs", "i8", "jobs of the class in the server"),
+            ("area", "f8", "time integral of that number up to `changed`"),
+            ("changed", "f8", "when it last changed"),
+        ],
+    ),
     "edges": ("edge", "n_edges", [("a", "i4", "one end"), ("b", "i4", "the other")]),
     "routers": (
         "router",

@@ -6,7 +6,7 @@ distribution exactly, and, when servers are kept sorted (longest first), it is a
 level begins - so the shortest queue is found, and the order kept, in O(1).
 """
 
-from .access import inner, job, job_class, order, pool, server, tail, work_of
+from .access import class_jobs, inner, job, job_class, order, pool, server, tail, work_of
 from .layout import JOBS, LEVELS
 
 
@@ -76,6 +76,16 @@ def _swap(w, i, place):
 
 
 @inner
+def _count_class(w, i, klass, change):
+    """The jobs of a class in server i change by `change`, and with them the units in use."""
+    server(w, i).used += change * job_class(w, klass).units
+    c = class_jobs(w, i * w.n_classes + klass)
+    c.area += c.jobs * (w.clock - c.changed)
+    c.changed = w.clock
+    c.jobs += change
+
+
+@inner
 def append(w, i, j):
     """Job j joins the tail of server i."""
     s = server(w, i)
@@ -88,7 +98,7 @@ def append(w, i, j):
         job(w, s.tail).next = j
     s.tail = j
     if w.units_on:
-        s.used += job_class(w, job(w, j).klass).units
+        _count_class(w, i, job(w, j).klass, 1)
     k = s.length + 1
     s.length = k
     p = pool(w, s.pool)
@@ -133,7 +143,7 @@ def shorten(w, i, j):
     """Job j has been taken out of the list of server i: count that."""
     s = server(w, i)
     if w.units_on:
-        s.used -= job_class(w, job(w, j).klass).units
+        _count_class(w, i, job(w, j).klass, -1)
     k = s.length
     s.length = k - 1
     p = pool(w, s.pool)

@@ -22,7 +22,9 @@ from .access import (
 )
 from .layout import FIRST_MOVING, JOBS, LEVELS, LIST_ROOM, NOTHING, PAST_MOVING, RECORDS
 
-_TAIL, _BIN, _CELL = (RECORDS[name].itemsize for name in ("tails", "histogram", "scratch"))
+_TAIL, _BIN, _CELL, _CLASS = (
+    RECORDS[name].itemsize for name in ("tails", "histogram", "scratch", "class_jobs")
+)
 
 
 @inner
@@ -62,6 +64,7 @@ def clear(w, address):
     for k in range(w.size_lists):
         records = message_list(w, k)
         records.begin, records.count, records.room = LIST_ROOM * k, 0, LIST_ROOM
+    zero(w.at_class_jobs, w.size_class_jobs * _CLASS)
     clear_service(w)
     w.held_used, w.held_spare = LIST_ROOM * w.size_lists, 2 * LIST_ROOM
     w.entries_used, w.entries_free = 0, -1

@@ -108,6 +108,7 @@ class State:
         made = self._make
         made("servers", n)
         made("pools", pools)
+        made("class_jobs", n * len(system.class_shares) if system.has_units else 0)
         edges = made("edges", len(system.edges))
         if system.edges:
             edges["a"], edges["b"] = np.array(system.edges).T

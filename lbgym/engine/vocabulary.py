@@ -7,12 +7,14 @@ answer are two messages), coins come from the policy stream, which nothing else 
 
 from .access import (
     candidate_of,
+    class_jobs,
     inner,
     message_list,
     order,
     param_of,
     pool,
     router,
+    sent_at,
     server,
     tail,
 )
@@ -64,6 +66,13 @@ def speed(w, i):
 
 
 @inner
+def sent_age(w, i):
+    """Time since the acting router last sent a job to server i, infinite if never (needs
+    `memory`)."""
+    return w.clock - sent_at(w, w.router * w.n_servers + i).time
+
+
+@inner
 def pool_at_speed(w, x):
     """The pool in which x falls when pools are laid end to end, each as long as its total speed."""
     p = 0
@@ -102,6 +111,12 @@ def seen(w, i):
 def work_seen(w, i):
     """The work left in server i, after `probe_all` (only for rules that know sizes)."""
     return work_left(w, i)
+
+
+@inner
+def jobs_of_class(w, i, k):
+    """The jobs of class k in server i, after `probe_all` (only with units)."""
+    return class_jobs(w, i * w.n_classes + k).jobs
 
 
 @inner

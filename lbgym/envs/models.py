@@ -77,8 +77,10 @@ class LossEnv(DispatchEnv):
     - `vacancy`: v / (1 + v), v the free units
     - `capacity`: C / (1 + C), C the units
 
-    then `class`, the number of the job's class (up to the number of classes less 1). Other columns
-    as in ``lbgym/MultiRouter-v0``. Looking at all vacancies counts 2n messages a job.
+    then `class`, the number of the job's class (up to the number of classes less 1). With
+    ``class_jobs_0``, ``class_jobs_1``, ... (jobs of each class in the server) and `class` an agent
+    sees all there is; the exact optimum (`lbgym.theory.optimal`) needs these. Other columns as in
+    ``lbgym/MultiRouter-v0``. Looking at all servers counts 2n messages a job.
 
     ## Action
     Discrete(n): the server. One without room loses the job; nothing else refuses a job, so rules
@@ -125,8 +127,10 @@ class LocalChoiceEnv(DispatchEnv):
     - `neighbours`: m / (1 + m), m the mean queue length of the end's neighbours in the graph (the
       other end is one of them)
 
-    Each queue looked at counts 2 messages. Other columns as in ``lbgym/MultiRouter-v0``; `server`
-    tells which servers the ends are, `speed` matters if they differ.
+    On rings of 3 and 4 servers these, with `server`, tell every queue: enough for the exact optimum
+    (`lbgym.theory.optimal`). Each queue looked at counts 2 messages. Other columns as in
+    ``lbgym/MultiRouter-v0``; `server` tells which servers the ends are, `speed` matters if they
+    differ.
 
     ## Action
     Discrete(2): the end. (``"candidate(2)"`` is the only form on a graph.)

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from lbgym.checks import listed
 from lbgym.engine.access import (
     candidate_of,
+    class_jobs,
     doubles,
     entry_of,
     floats,
@@ -74,6 +75,8 @@ from lbgym.system import System
     WORK,
     SIZE,
 ) = range(25)
+CLASS_JOBS = 25  # and the next ones, one a class
+SHOWN_CLASSES = 6  # classes whose jobs can be shown
 
 SERVERS, CANDIDATES, POOLS, ENDS = 0, 1, 2, 3  # view.rows_are; ENDS: source and target of a move
 ROWS = {"server": SERVERS, "candidate": CANDIDATES, "pool": POOLS, "move": ENDS}
@@ -187,6 +190,15 @@ _ALL = (
         "v / (1 + v), v the free units (without units: places); 1 without limit; asks all servers "
         "(2n messages), of a table of candidates only these",
     ),
+    *(
+        Column(
+            f"class_jobs_{k}",
+            CLASS_JOBS + k,
+            f"x / (1 + x), x the jobs of class {k} in the server; asks as vacancy does (only with "
+            "units)",
+        )
+        for k in range(SHOWN_CLASSES)
+    ),
     Column(
         "neighbours",
         NEIGHBOURS,
@@ -241,6 +253,7 @@ COLUMNS = {column.name: column for column in _ALL}
 LOCAL = ("message", "message_age", "sent", "sent_age", "speed", "limit")
 MOVING = ("source", "target", "kind")
 SIZED = ("work", "size")
+CLASS_COLUMNS = tuple(f"class_jobs_{k}" for k in range(SHOWN_CLASSES))
 READ_ONLY = ("read", "sent_since_read", "read_age")
 
 
@@ -369,6 +382,8 @@ def _cell(w, view, code, i, k):
         return np.float32(server(w, i).position)
     if code == CANDIDATE:
         return np.float32(k + 1)
+    if code >= CLASS_JOBS:
+        return _share(class_jobs(w, i * w.n_classes + code - CLASS_JOBS).jobs)
     return np.float32(i)
 
 
@@ -470,6 +485,9 @@ def _fill(w, view, code, p):
     elif code == SERVER:
         for i in range(n):
             p[i] = np.float32(i)
+    elif code >= CLASS_JOBS:
+        for i in range(n):
+            p[i] = _share(class_jobs(w, i * w.n_classes + code - CLASS_JOBS).jobs)
     else:
         _fill_marks(w, code, p)
 
@@ -612,8 +630,18 @@ class Observation:
                 f"observe: {name!r} needs a system whose sizes are drawn; for exponential ones "
                 "set size={'law': 'erlang', 'k': 1}"
             )
+        if name in CLASS_COLUMNS:
+            self._check_class(name)
         if name == "neighbours" and self.system.graph is None:
             raise ValueError("observe: 'neighbours' needs a system with a graph, e.g. 'ring'")
+
+    def _check_class(self, name: str) -> None:
+        classes = len(self.system.class_shares) if self.system.has_units else 0
+        if CLASS_COLUMNS.index(name) >= classes:
+            raise ValueError(
+                f"observe: {name!r} needs a system with units and a class of that number, "
+                f"it has {classes} classes with units"
+            )
 
     def _space(self) -> Any:
         names = (*self.columns, *self.context)
@@ -671,7 +699,7 @@ class ViewArrays:
         view["rows_are"] = ROWS[shown.action]
         view["rows"] = shown.rows
         view["columns"], view["contexts"] = len(shown.columns), len(shown.context)
-        asks = "vacancy" in names or "work" in names
+        asks = not {"vacancy", "work", *CLASS_COLUMNS}.isdisjoint(names)
         few = asks and shown.action == "candidate"
         view["asks_all"] = "queue" in names or (asks and not few)
         view["asks_sampled"] = "queue_probed" in names or few

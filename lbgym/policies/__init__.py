@@ -9,6 +9,7 @@ from lbgym.engine.vocabulary import (
     candidate,
     coin,
     job_size,
+    jobs_of_class,
     message_server,
     messages_held,
     param,
@@ -18,13 +19,24 @@ from lbgym.engine.vocabulary import (
     recall,
     remember,
     seen,
+    sent_age,
     speed,
     work_seen,
 )
 from lbgym.kinds import KINDS, kind_of
 from lbgym.system import System, as_system
 
-from . import jsq, local_choice, local_search, loss, order_based, pull, sized, static
+from . import (
+    jsq,
+    local_choice,
+    local_search,
+    loss,
+    order_based,
+    pull,
+    remembering,
+    sized,
+    static,
+)
 from .registry import Family, Policy, custom, parse
 
 __all__ = [
@@ -36,6 +48,7 @@ __all__ = [
     "custom",
     "families",
     "job_size",
+    "jobs_of_class",
     "jsq",
     "local_choice",
     "local_search",
@@ -53,7 +66,9 @@ __all__ = [
     "pull",
     "recall",
     "remember",
+    "remembering",
     "seen",
+    "sent_age",
     "sized",
     "speed",
     "static",

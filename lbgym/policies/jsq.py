@@ -15,6 +15,10 @@ service included), with constants a and c of the server's pool:
 sampled for the job (2d messages; Vvedenskaya et al. 1996, Mitzenmacher 2001). Ties: ``random``
 (uniform), ``fastest`` (uniform among the fastest), ``lowest`` (lowest index). Limits are ignored.
 
+``fastest-shortest`` is ``jsq(ties=fastest)``; ``fastest-idle`` takes the fastest idle server, or
+any server, drawn uniformly, if none is idle (JFSQ and JFIQ of W. Weng, X. Zhou and R. Srikant,
+arXiv 2008.08830).
+
 ``threshold(k)``, two servers: the slower only if it is empty and the faster holds at least k jobs
 (Larsen 1981; Lin and Kumar 1984 for the queue with one line).
 """
@@ -40,6 +44,7 @@ from lbgym.system import System
 
 from .comparing import FASTEST, LOWEST, RANDOM, compare, index_params, index_value
 from .registry import Parts, count, family, real
+from .static import uniform_server
 
 
 @rule
@@ -77,7 +82,7 @@ def least_of_all(w):
 
 
 @inner
-def _better(w, i, j, ties):
+def better(w, i, j, ties):
     """Whether sampled server i goes before j when their indices tie."""
     if ties == FASTEST:
         return compare(speed(w, j), speed(w, i))
@@ -97,7 +102,7 @@ def least_of_sampled(w, ties):
         value = index_value(w, server(w, i).pool, probe(w, i))
         order = compare(value, least)
         if order == 0 and i != best:
-            order = _better(w, i, best, ties)
+            order = better(w, i, best, ties)
         if order < 0:
             best, least, tied = i, value, 1
         elif order == 0:
@@ -111,6 +116,36 @@ def least_of_sampled(w, ties):
 def least_of_probed(w):
     """The server of least index among the d sampled for this job."""
     return least_of_sampled(w, int(param(w, 0)))
+
+
+@inner
+def _fastest_idle_speed(w):
+    """The speed of the fastest idle server, 0 if none is idle."""
+    fastest = 0.0
+    for p in range(w.n_pools):
+        if shortest(w, p) == 0:
+            fastest = max(fastest, pool(w, p).speed)
+    return fastest
+
+
+@rule
+def fastest_idle(w):
+    """A uniform one of the fastest idle servers, if none is idle of all."""
+    probe_all(w)
+    fastest = _fastest_idle_speed(w)
+    if fastest == 0.0:
+        return uniform_server(w)
+    number = 0
+    for p in range(w.n_pools):
+        if shortest(w, p) == 0 and pool(w, p).speed == fastest:
+            number += shortest_count(w, p)
+    k = pick(w, number)
+    for p in range(w.n_pools):
+        if shortest(w, p) == 0 and pool(w, p).speed == fastest:
+            if k < shortest_count(w, p):
+                return shortest_server(w, p, k)
+            k -= shortest_count(w, p)
+    return -1
 
 
 @rule
@@ -170,9 +205,30 @@ def _by_last_read(system: System, name: str, d: object, params: tuple[float, ...
 
 
 @family("jsq", information="live queue lengths", columns=("queue",), on_graph=True)
-def build_jsq(system: System, d: int | None = None, *, ties: str = "random") -> Parts:
-    """The shortest queue of all servers, or of d sampled ones."""
+def build_jsq(
+    system: System, d: int | None = None, *, ties: str = "random", memory: int = 0
+) -> Parts:
+    """The shortest queue of all servers, or of d sampled ones, with memory=1 also of the one that
+    was shortest last."""
+    if memory != 0:
+        from .remembering import with_memory
+
+        return with_memory(system, d, ties, memory)
     return _all_or_sampled(system, "jsq", "jsq", d, ties, 0.0)
+
+
+@family("fastest-shortest", information="live queue lengths, speeds", columns=("queue", "speed"))
+def build_fastest_shortest(system: System, d: int | None = None) -> Parts:
+    """The fastest of the shortest queues, of all servers or of d sampled ones."""
+    return build_jsq(system, d, ties="fastest")
+
+
+@family("fastest-idle", information="live queue lengths, speeds", columns=("queue", "speed"))
+def build_fastest_idle(system: System) -> Parts:
+    """The fastest idle server; if none is idle a server drawn uniformly."""
+    if system.read_interval is not None:
+        raise ValueError("fastest-idle: needs live queue lengths, the system has a read_interval")
+    return Parts(place=fastest_idle, ordered=True)
 
 
 @family("sed", information="live queue lengths, speeds", columns=("queue", "speed"), on_graph=True)

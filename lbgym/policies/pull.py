@@ -4,7 +4,9 @@ An idle server sends one pull-message to a uniformly random router. A router wit
 of them - uniformly (``choice=uniform``) or among those of the fastest speed (``choice=fastest``) -
 and sends the job there; without messages it falls back (``fallback=``) on a rule that needs none:
 ``random`` (all servers, busy or not: the paper's), ``weighted-random``, ``static(..)``, ``wrr``
-(its turns count fallback jobs only) or ``jsq(d)``. One message a job at most, plus withdrawals.
+(its turns count fallback jobs only), ``jsq(d)``, or ``belief`` (one router only): the least
+E[q | all it has seen] / mu, by the exact filter in `belief`. One message a job at most, plus
+withdrawals.
 
 Sources: A. Stolyar, arXiv 1512.07873 (several routers); Lu et al. 2011 (join the idle queue; the
 same rule). ``jiq-sq(d)``: an idle server looks at d routers and sends to the one that holds fewest
@@ -13,10 +15,18 @@ messages (Lu et al., JIQ-SQ(d)): 2d more messages each.
 
 from __future__ import annotations
 
-from lbgym.engine.access import inner, pool, rule
+from lbgym.engine.access import inner, pool, rule, server
 from lbgym.engine.vocabulary import message_server, messages_from, messages_held, param, pick
 from lbgym.system import System
 
+from .belief import (
+    LONGEST,
+    belief_cells,
+    believe_alone,
+    believe_one_more,
+    least_believed,
+    refuse_belief,
+)
 from .comparing import index_params
 from .jsq import least_of_sampled, samples
 from .registry import Call, Parts, as_call, count, family, meant, one_of
@@ -32,7 +42,7 @@ from .static import (
 _UNIFORM, _FASTEST = 0, 1
 _CHOICES = {"uniform": _UNIFORM, "fastest": _FASTEST}
 _RANDOM, _WEIGHTED, _TURN, _TABLE, _SAMPLED = 0, 1, 2, 3, 4
-_FALLBACKS = ("random", "weighted-random", "wrr", "static(..)", "jsq(d)")
+_FALLBACKS = ("random", "weighted-random", "wrr", "static(..)", "jsq(d)", "belief")
 
 
 @inner
@@ -58,6 +68,14 @@ def _fastest_position(w):
     return before + k
 
 
+@inner
+def _held_server(w, choice):
+    """The server of one of the held messages, of which there are some."""
+    if choice == _FASTEST:
+        return message_server(w, _fastest_position(w))
+    return message_server(w, pick(w, messages_held(w)))
+
+
 @rule
 def pull(w):
     """A message's server, else the fallback.
@@ -65,11 +83,8 @@ def pull(w):
     Params: at 0 the ties of a ``jsq(d)`` fallback (then a and c of each pool, as that rule has
     them) or the cumulative probabilities of a ``static`` one; the last two are choice and fallback.
     """
-    held = messages_held(w)
-    if held > 0:
-        if param(w, w.n_params - 2) == _FASTEST:
-            return message_server(w, _fastest_position(w))
-        return message_server(w, pick(w, held))
+    if messages_held(w) > 0:
+        return _held_server(w, param(w, w.n_params - 2))
     fallback = param(w, w.n_params - 1)
     if fallback == _RANDOM:
         return uniform_server(w)
@@ -80,6 +95,32 @@ def pull(w):
     if fallback == _TABLE:
         return server_by_table(w, 0)
     return least_of_sampled(w, int(param(w, 0)))
+
+
+@rule
+def pull_by_belief(w):
+    """A message's server, else the least E[q] / mu. Params: choice."""
+    if messages_held(w) > 0:
+        i = _held_server(w, param(w, 0))
+        believe_alone(w, i)
+        return i
+    i = least_believed(w)
+    believe_one_more(w, i, min(pool(w, server(w, i).pool).limit, LONGEST))
+    return i
+
+
+def _belief(system: System, choice: int) -> Parts:
+    """The parts of `pull` whose fallback is belief."""
+    refuse_belief(system)
+    return Parts(
+        place=pull_by_belief,
+        params=(float(choice),),
+        scratch=belief_cells(system),
+        messages=True,
+        memory=True,
+        information="messages, speeds, own memory",
+        columns=("message_order", "sent_age", "speed"),
+    )
 
 
 def _fallback(system: System, call: Call, choice: int) -> Parts:
@@ -125,7 +166,10 @@ def _fallback(system: System, call: Call, choice: int) -> Parts:
 def build_pull(system: System, *, fallback: object = "random", choice: str = "uniform") -> Parts:
     """The server of a held pull-message, else the fallback."""
     chosen = one_of(choice, _CHOICES, "pull: choice")
-    return _fallback(system, as_call(fallback, "pull: fallback"), chosen)
+    call = as_call(fallback, "pull: fallback")
+    if call.name == "belief" and not call.arguments:
+        return _belief(system, chosen)
+    return _fallback(system, call, chosen)
 
 
 @family("jiq-sq", information="messages", columns=("message_order",))

@@ -45,22 +45,23 @@ class Parts:
     scratch: int = 0
     messages: bool = False
     ordered: bool = False
+    memory: bool = False
     read_memory: bool = False
     sizes: bool = False
     samples: int = 0
     ring_asks: bool = False
     router_samples: int = 1
     anonymous: bool = False
+    anywhere: bool = False
     refuses: bool = False
     information: str | None = None
     columns: tuple[str, ...] | None = None
 
     def needs(self) -> dict[str, Any]:
         """What `State` must be told to keep."""
-        names = ("messages", "ordered", "read_memory", "sizes", "samples", "ring_asks")
-        return {
-            name: getattr(self, name) for name in (*names, "router_samples", "params", "scratch")
-        }
+        kept = ("messages", "ordered", "memory", "read_memory", "sizes")
+        names = (*kept, "samples", "ring_asks", "router_samples")
+        return {name: getattr(self, name) for name in (*names, "params", "scratch")}
 
     def but(self, **changes: Any) -> Parts:
         """A copy with some fields changed."""
@@ -99,7 +100,7 @@ class Policy:
 
     def state(self, **options: Any) -> State:
         """A running copy of the system that keeps what this policy needs."""
-        return State(self.system, **self.parts.needs(), **options)
+        return State(self.system, **(self.parts.needs() | options))
 
     def agent(self, env: Any = None) -> Any:
         """The agent: acts on observations of `env` (see `lbgym.agents.PolicyAgent`)."""

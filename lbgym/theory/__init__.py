@@ -17,6 +17,7 @@ from .exact import exact
 from .fleet import Fleet, fleet
 from .mean_field import Fluctuations, MeanField, mean_field, ou_covariance
 from .optimal import Optimal, optimal
+from .optimal_loss import OptimalLoss
 from .plots import plot_switching_curve, switching_curve
 from .result import Exact
 from .stability import critical_load, growth
@@ -28,6 +29,7 @@ __all__ = [
     "LowerBound",
     "MeanField",
     "Optimal",
+    "OptimalLoss",
     "closed_form",
     "critical_load",
     "exact",

@@ -28,14 +28,64 @@ import numpy as np
 from lbgym.policies.registry import make, parse
 from lbgym.system import System
 
+from .chain import Booleans, Floats
 from .result import Exact
 from .rules import alike, gains
 
 MOST = 50_000  # configurations
 RATIONAL = 300  # at most so many are solved in rational numbers
+_LEFT_OUT = 1e-13  # probability that the distribution of the balancing time may miss
 _EASY = 1_000_000  # jobs times servers for which configurations are counted
 
 Configuration = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Absorption:
+    """An absorbing chain, uniformised: ticks come at a rate, each makes one step.
+
+    step : (states, states) sparse probabilities; done : (states,) whether it is over there
+    """
+
+    rate: float
+    step: Any
+    done: Booleans
+    start: int
+
+    def done_by(self, times: Floats) -> Floats:
+        """The probability that it is over at each time; shape (times,)."""
+        from scipy.stats import poisson
+
+        ticks = self.rate * times
+        if len(ticks) == 0:
+            return np.zeros(0)
+        most = int(poisson.isf(_LEFT_OUT, ticks.max())) + 1
+        law = np.zeros(len(self.done))
+        law[self.start] = 1.0
+        over = np.zeros(most + 1)  # probability that it is over after so many ticks
+        for k in range(most + 1):
+            over[k:] = law[self.done].sum()
+            if over[k] > 1 - _LEFT_OUT:
+                break
+            law = self.step.T @ law
+        # sum over k of P(K = k) over[k] = sum of P(K >= k) times the gains of over
+        gains = np.diff(over, prepend=0.0)
+        rows = [poisson.sf(np.flatnonzero(gains) - 1, x) @ gains[gains != 0] for x in ticks]
+        return np.minimum(np.array(rows, dtype=np.float64), 1.0)
+
+
+def _absorption(found: _Found, start: Configuration, each: Fraction) -> Absorption:
+    """The chain of configurations, uniformised at its fastest rate."""
+    from scipy.sparse import coo_array, diags_array
+
+    row = {q: k for k, q in enumerate(found)}
+    entries = [(row[q], row[y], k) for q, (to, _) in found.items() for y, k in to.items()]
+    i, j, ways = np.array(entries, dtype=np.int64).reshape(-1, 3).T
+    moves = coo_array((ways.astype(float), (i, j)), shape=(len(row), len(row))).tocsr()
+    leave = np.asarray(moves.sum(axis=1)).ravel()
+    fastest = max(float(leave.max()), 1.0)
+    step = (moves / fastest + diags_array(1 - leave / fastest)).tocsr()
+    return Absorption(fastest * float(each), step, leave == 0, row[start])
 
 
 @dataclass(frozen=True, repr=False)
@@ -44,7 +94,7 @@ class ExactClosed(Exact):
 
     balancing_time : expected, from the start; cost adds the move costs
     balancing_time_fraction : the same as a rational number; None if there are too many states
-    balancing_time_std : its standard deviation
+    balancing_time_std : its standard deviation; balancing_time_cdf(t) its distribution
     moves : expected number; migrations_per_job per job
     ends : probability of each configuration in which it ends, servers alike sorted
     """
@@ -54,12 +104,26 @@ class ExactClosed(Exact):
     balancing_time_std: float = math.nan
     moves: float = math.nan
     ends: dict[Configuration, float] = field(default_factory=dict)
+    steps: Absorption | None = field(default=None, compare=False)
+
+    def balancing_time_cdf(self, t: Any) -> Any:
+        """P(balancing time <= t) for one time or an array of them, in the same shape.
+
+        By uniformisation (Jensen 1953), to 1e-12; the work grows with the largest t times the
+        fastest rate. Raises ValueError for a t that is negative, infinite or no number.
+        """
+        times = np.asarray(t, dtype=float)
+        if not np.isfinite(times).all() or (times < 0).any():
+            raise ValueError(f"balancing_time_cdf: t must be finite and >= 0, got {t!r}")
+        assert self.steps is not None
+        found = self.steps.done_by(times.ravel()).reshape(times.shape)
+        return float(found) if times.ndim == 0 else found
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able."""
         fraction = self.balancing_time_fraction
         return {
-            **super().to_dict(),
+            **{key: value for key, value in super().to_dict().items() if key != "steps"},
             "balancing_time_fraction": None if fraction is None else str(fraction),
             "ends": [[list(end), chance] for end, chance in self.ends.items()],
         }
@@ -364,4 +428,5 @@ def exact_closed(system: System, policy: Any, start: Any = None, move_cost: floa
         balancing_time_std=math.sqrt(max(solved.second - solved.time**2, 0.0)),
         moves=solved.moves,
         ends=solved.ends,
+        steps=_absorption(found, lengths, each),
     )

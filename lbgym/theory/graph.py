@@ -20,13 +20,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from lbgym.graph import Edges
-from lbgym.policies.registry import make, parse
+from lbgym.policies.registry import Policy, make, parse
 from lbgym.system import System
 
 from .chain import Booleans, Floats, Integers, TooLarge, generator
 from .dispatch import Cut, DispatchModel
 from .mean_field import MeanField, extrapolated
-from .rules import Groups, Plan, Static, order_of
+from .rules import OPTIMAL, Groups, Plan, Static, order_of
 
 _KNOWN = "local-choice, jsq, sed, random"
 _BRUTE = 6  # servers of which all permutations are tried
@@ -60,6 +60,12 @@ class Ends:
 
 def graph_plan(system: System, policy: object) -> Plan:
     """The policy's probabilities on a system with a graph."""
+    if isinstance(policy, Policy) and policy.name == OPTIMAL:
+        from .optimal_graph import table_plan_of
+
+        if policy.system != system:
+            raise ValueError("policy optimal: it belongs to another system; ask optimal for this")
+        return table_plan_of(policy)
     bound = make(policy, system)
     try:
         call = parse(bound.name)
@@ -162,7 +168,7 @@ def possible_on_graph(system: System, the_plan: Plan, cap: int) -> int:
 
 
 # --- stability ------------------------------------------------------------------------------------
-def refuse_unstable_graph(system: System) -> None:
+def refuse_unstable_graph(system: System, what: str = "exact") -> None:
     """Some set of servers without limits gets more from the edges inside than it serves.
 
     All sets of small graphs; of larger ones single edges and the whole.
@@ -177,7 +183,7 @@ def refuse_unstable_graph(system: System) -> None:
         capacity = float(served[list(inside)].sum())
         if rate >= capacity * (1 - 1e-9):
             raise ValueError(
-                f"exact: not stable at load {system.load:g}: the edges inside servers "
+                f"{what}: not stable at load {system.load:g}: the edges inside servers "
                 f"{list(inside)} bring {rate:.4g} jobs per unit time, they serve {capacity:.4g}; "
                 "lower the load or set limits"
             )

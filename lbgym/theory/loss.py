@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from lbgym.policies.registry import Call, make, parse
+from lbgym.policies.registry import Call, Policy, make, parse
 from lbgym.system import Pool, System
 
 from .chain import (
@@ -35,7 +35,7 @@ from .chain import (
 )
 from .mean_field import MeanField, anderson
 from .result import Exact
-from .rules import BUILDERS, Groups, Static, alike, order_of, sampled_shares
+from .rules import BUILDERS, OPTIMAL, Groups, Static, alike, order_of, sampled_shares
 
 MOST = 60_000  # states
 MOST_KINDS = 2_000  # configurations of a server in a mean field
@@ -54,7 +54,7 @@ class ExactLoss(Exact):
     blocking_by_class : lost jobs of each class over its arrivals
     weighted_loss : lost weight per arrival (cost with a loss charge of 1)
     jobs_by_class : mean number in system
-    utilization : share of the units in use (`simulate` counts the servers that hold a job)
+    utilization : share of the units in use
     """
 
     blocking_by_class: tuple[float, ...] = ()
@@ -243,17 +243,20 @@ class LossModel:
     def inside(self, states: Integers) -> Booleans:
         return np.ones(len(states), dtype=bool)
 
+    def sharing(self, states: Integers, k: int) -> Floats:
+        """The probability of each server for a job of class k; shape (m, n)."""
+        return self.shares(self.vacancies(states), self.queues(states), k)
+
     def moves(self, states: Integers) -> Iterator[Moves]:
-        vacancy, q = self.vacancies(states), self.queues(states)
         rows = np.arange(len(states))
         for k in range(len(self.classes.units)):
-            shares = self.shares(vacancy, q, k)
+            shares = self.sharing(states, k)
             rate = shares * self.classes.arrivals[k]
             refused = np.maximum(1 - shares.sum(axis=1), 0.0)
             yield Moves(rows, self.classes.arrivals[k] * refused, None, {f"lost {k}": 1.0})
             for i in range(len(self.pools)):
                 yield from self._joins(states, i, k, rate[:, i])
-                yield from self._leaves(states, i, k)
+                yield from self.leaves(states, i, k)
 
     def _joins(self, states: Integers, i: int, k: int, rate: Floats) -> Iterator[Moves]:
         after = self.server(i).more[k][states[:, i]]
@@ -264,7 +267,8 @@ class LossModel:
         target[:, i] = after[rows]
         yield Moves(rows, rate[rows], target)
 
-    def _leaves(self, states: Integers, i: int, k: int) -> Iterator[Moves]:
+    def leaves(self, states: Integers, i: int, k: int) -> Iterator[Moves]:
+        """Jobs of a class that are done at a server."""
         jobs = self.server(i).jobs[states[:, i], k]
         rows = np.flatnonzero(jobs)
         target = states[rows]
@@ -287,7 +291,9 @@ def exact_loss(system: System, policy: Any, loss_charge: float | None = None) ->
     Raises ValueError if it is too large (with the number of its states).
     """
     begun = time.perf_counter()
-    _refuse_others(system, "exact")
+    refuse_others(system, "exact")
+    if isinstance(policy, Policy) and policy.name == OPTIMAL:
+        return _exact_optimum(system, policy, loss_charge)
     bound = make(policy, system)
     name = bound.name or repr(policy)
     shares, groups, asked = _rule(system, _call(bound.name), name)
@@ -302,11 +308,21 @@ def exact_loss(system: System, policy: Any, loss_charge: float | None = None) ->
     model = LossModel(system, shares, groups)
     chain = explore(model, MOST)
     pi, residual = stationary(chain)
-    result = _exact_result(system, model, chain, pi, name, 2.0 * asked, loss_charge)
+    result = exact_result(system, model, chain, pi, name, 2.0 * asked, loss_charge)
     return _finished(result, residual, time.perf_counter() - begun)
 
 
-def _refuse_others(system: System, what: str) -> None:
+def _exact_optimum(system: System, policy: Policy, loss_charge: float | None) -> ExactLoss:
+    from .optimal_loss import exact_table
+    from .table import content_table
+
+    if policy.system != system:
+        raise ValueError("policy optimal: it belongs to another system; ask optimal for this")
+    return exact_table(system, content_table(policy), loss_charge)
+
+
+def refuse_others(system: System, what: str) -> None:
+    """Raise ValueError for what has no chain here."""
     if system.read_interval is not None or system.graph is not None:
         raise ValueError(f"{what}: units with a read_interval or a graph are not known; simulate")
 
@@ -322,7 +338,7 @@ def _finished(result: ExactLoss, residual: float, seconds: float) -> ExactLoss:
     return replace(result, residual=residual, seconds=seconds)
 
 
-def _exact_result(
+def exact_result(
     system: System,
     model: LossModel,
     chain: Chain,
@@ -331,6 +347,7 @@ def _exact_result(
     messages: float,
     loss_charge: float | None,
 ) -> ExactLoss:
+    """The numbers of a solved chain; messages: per arrival."""
     classes = model.classes
     states = chain.states
     lost = np.array([_rate(chain, pi, f"lost {k}") for k in range(len(classes.units))])
@@ -481,7 +498,7 @@ class _Limit:
 def loss_mean_field(system: System, policy: Any) -> MeanField:
     """The limit of max-vacancy(d) (or random, d = 1) on pools of servers with units."""
     begun = time.perf_counter()
-    _refuse_others(system, "mean_field")
+    refuse_others(system, "mean_field")
     bound = make(policy, system)
     name = bound.name or repr(policy)
     call = _call(bound.name)

@@ -26,6 +26,8 @@ from lbgym.system import System
 from .chain import Booleans, Floats, Integers, relative_values
 from .cutting import SMALLER, Solution, close, given_cut, shrunk, solve, wanted_cut
 from .dispatch import Cut, DispatchModel
+from .optimal_graph import OnGraph, optimal_on_graph
+from .optimal_loss import OptimalLoss, optimal_loss
 from .result import Exact, result_of, totals_of
 from .rules import OPTIMAL, Static, plan
 from .table import table_plan, table_policy
@@ -50,7 +52,8 @@ class Optimal(Exact):
     objective : what is least
     cost_per_time : jobs in system + charge x losses + cost x moves per unit time (of these, what
         the objective counts)
-    table : the server for an arriving job, one axis a server: ``table[q_0, q_1]``
+    table : the server for an arriving job, one axis a server: ``table[q_0, q_1]``; on a graph
+        first one axis of edges: ``table[edge, q_0, q_1, ...]``
     moves : whether a job moves, ``moves[source, target, q_0, q_1]``; None without migration
     iterations : of policy iteration, all boxes together
     """
@@ -327,9 +330,11 @@ def optimal(
     lossless: bool = False,
     *,
     place: Any = None,
-) -> Optimal:
+) -> Optimal | OptimalLoss:
     """The best policy with full information, for 2 or 3 servers (more with small limits), for car
     sharing and for flow networks. Its ``.policy`` is a rule that `simulate` and `exact` take.
+
+    Of systems with units see `lbgym.theory.optimal_loss`, with a graph `optimal_graph`.
 
     Parameters
     ----------
@@ -339,7 +344,8 @@ def optimal(
         Where to cut queues without a limit, or the flows in all. Default: where it does not matter.
     objective : str, optional
         What is least: ``cost`` (default; as in `Exact`), ``jobs_in_system`` (systems without
-        limits: else losing all jobs is best), ``blocking_probability``.
+        limits: else losing all jobs is best), ``blocking_probability``; with units ``cost``,
+        ``weighted_loss`` or ``blocking_probability``.
     loss_charge, move_cost
         As `simulate` takes them.
     lossless : bool
@@ -365,8 +371,17 @@ def optimal(
     """
     begun = time.perf_counter()
     system.require_memoryless("optimal")
+    _refuse_others(system)
+    if system.has_units:
+        _only_dispatch(place, "units")
+        return optimal_loss(system, objective or "cost", loss_charge, lossless)
     charge = system.default_loss_charge if loss_charge is None else float(loss_charge)
     prices = _prices(system, objective or "cost", charge, float(move_cost))
+    if system.graph is not None:
+        _only_dispatch(place, "a graph")
+        paid = (prices.stay, prices.loss)
+        on_graph = optimal_on_graph(system, cap, paid, charge, lossless)
+        return _answer_on_graph(on_graph, objective or "cost")
     endless = np.isinf(system.limits)
     if endless.all() and system.load >= 1:
         raise ValueError(f"optimal: no policy keeps load {system.load:g} stable; set limits")
@@ -389,6 +404,33 @@ def optimal(
         seconds=time.perf_counter() - begun,
     )
     return _answer(numbers, found, objective or "cost", endless, spread)
+
+
+def _refuse_others(system: System) -> None:
+    """Raise ValueError where not every queue is seen, or no job arrives."""
+    if system.closed_jobs is not None:
+        raise ValueError("optimal: a closed system has no long-run cost; use exact")
+    if system.read_interval is not None:
+        raise ValueError(
+            "optimal: knows full information only, the system's queues are read now and then; "
+            "leave out its read_interval for the optimum of who sees them always"
+        )
+
+
+def _answer_on_graph(found: OnGraph, objective: str) -> Optimal:
+    return Optimal(
+        **{**found.numbers.__dict__, "policy": found.policy},
+        objective=objective,
+        cost_per_time=found.cost_per_time,
+        table=found.table,
+        moves=None,
+        iterations=found.iterations,
+    )
+
+
+def _only_dispatch(place: Any, what: str) -> None:
+    if place is not None:
+        raise ValueError(f"place: not with {what}: only where jobs migrate is it not decided")
 
 
 def _answer(

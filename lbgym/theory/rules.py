@@ -128,6 +128,33 @@ class Least:
 
 
 @dataclass(frozen=True)
+class Ranked:
+    """The server of rank j in the order of q / c, ties uniform, with probability p_j."""
+
+    c: Floats
+    p: Floats
+
+    def shares(self, q: Integers, held: Booleans | None) -> tuple[Floats, Floats]:
+        n = q.shape[1]
+        before, tied = order_of(q / self.c, np.zeros(n))
+        upto = np.concatenate([[0.0], np.cumsum(self.p)])
+        shares = (upto[before + tied] - upto[before]) / tied
+        return np.asarray(shares, dtype=np.float64), np.full(len(q), float(n))
+
+
+@dataclass(frozen=True)
+class FastestIdle:
+    """A uniform one of the fastest idle servers; if none is idle of all."""
+
+    speeds: Floats
+
+    def shares(self, q: Integers, held: Booleans | None) -> tuple[Floats, Floats]:
+        speed = np.where(q == 0, self.speeds, 0.0)
+        eligible = speed == speed.max(axis=1, keepdims=True)
+        return eligible / eligible.sum(axis=1, keepdims=True), np.full(len(q), float(q.shape[1]))
+
+
+@dataclass(frozen=True)
 class Threshold:
     """The slow server only if it is empty while the fast one holds at least k."""
 
@@ -230,17 +257,20 @@ def plan(system: System, policy: Any) -> Plan:
         call = parse(bound.name)
     except ValueError:
         call = Call("")
-    if call.name not in BUILDERS:
+    if call.name not in BUILDERS or "own-sends" in call.keywords:
         raise ValueError(_no_plan(bound.name))
     return BUILDERS[call.name](system, *call.positional, **call.keywords).bound(system, bound.name)
 
 
+_MEMORIES = ("wrr", "round-robin", "lsq", "belief", "memory", "own-sends")
+
+
 def _no_plan(name: str) -> str:
     known = ", ".join(BUILDERS)
-    if name in ("wrr", "round-robin") or "wrr" in name:
+    if any(word in name for word in _MEMORIES):
         return (
-            f"policy {name}: its turns are a memory that multiplies the states beyond what an "
-            f"exact chain can hold; simulate it, or ask for one of {known}"
+            f"policy {name}: its memory multiplies the states beyond what an exact chain "
+            f"can hold; simulate it, or ask for one of {known}"
         )
     return f"policy {name}: theory knows no probabilities for it; it knows {known}"
 
@@ -273,9 +303,25 @@ def _least(system: System, a: Floats, c: Floats, d: int | None, ties: str) -> Pl
     return Plan("", groups, place, index=(a, c))
 
 
-def _jsq(system: System, d: int | None = None, *, ties: str = "random") -> Plan:
+def _jsq(system: System, d: int | None = None, *, ties: str = "random", memory: int = 0) -> Plan:
+    if memory:
+        raise ValueError(_no_plan(f"jsq({d}, memory={memory})"))
     n = system.servers
     return _least(system, np.zeros(n), np.ones(n), d, ties)
+
+
+def _rank(system: System, *p: float, order: str = "jsq") -> Plan:
+    c = system.speeds if order == "jsed" else np.ones(system.servers)
+    place = Ranked(c, np.array(p, dtype=float) / math.fsum(p))
+    return Plan("", alike(system.pool_of_server), place, index=(np.zeros(system.servers), c))
+
+
+def _fastest_shortest(system: System, d: int | None = None) -> Plan:
+    return _jsq(system, d, ties="fastest")
+
+
+def _fastest_idle(system: System) -> Plan:
+    return Plan("", alike(system.pool_of_server), FastestIdle(system.speeds))
 
 
 def _sed(system: System, d: int | None = None, *, ties: str = "random") -> Plan:
@@ -334,6 +380,9 @@ BUILDERS: dict[str, Callable[..., Plan]] = {
     "weighted-random": _weighted_random,
     "static": _static,
     "jsq": _jsq,
+    "rank": _rank,
+    "fastest-shortest": _fastest_shortest,
+    "fastest-idle": _fastest_idle,
     "sed": _sed,
     "jsed": _jsed,
     "index": _index,

@@ -8,6 +8,9 @@ It is unstable when the servers of U then get more than they serve. So
 - JSQ(d), SED(d): U is hit only when all d samples fall into it, so U are the k slowest:
   rho* = min_k (mu_1 + .. + mu_k) / (P(all d in U) sum mu) (MODELS section 2; Luo and Zubeldia,
   arXiv 2510.14284); with all servers looked at it is 1;
+- rank(p1, ..., pn) with p1 >= ... >= pn: U are the k slowest, which get the k last ranks:
+  arrival_rate (p_n + ... + p_{n-k+1}) >= mu_1 + .. + mu_k; with other p that is only sufficient for
+  stability, so it is refused; how often the queues are read plays no part (Luo and Zubeldia);
 - local search: 1, for any rate of resampling (Ganesh et al. 2012, shown for static placement);
 - PULL, JIQ, threshold: each U in turn, the other servers as an exact chain without U (one
   dimension less than `exact`; PULL's critical load, MODELS section 1).
@@ -31,7 +34,7 @@ from lbgym.system import System
 from .chain import Floats, TooLarge
 from .cutting import OVERLOADED, Solution, affordable, crowded, settle
 from .dispatch import Cut, DispatchModel
-from .rules import Least, Placement, Plan, Pull, Static, Table, Threshold, plan
+from .rules import Least, Placement, Plan, Pull, Ranked, Static, Table, Threshold, plan
 
 _PRECISION = 1e-6  # of a critical arrival rate, relative
 _BEYOND = 1e-8  # what the cut of the other servers may leave out
@@ -65,6 +68,9 @@ def _lines(system: System, the_plan: Plan) -> list[tuple[float, float]] | None:
         return [(float(p), float(c)) for p, c in rows if p > 0 and math.isfinite(c)]
     if isinstance(the_plan.place, Least):
         return _slowest(the_plan.place, endless, system.servers)
+    if isinstance(the_plan.place, Ranked):
+        last, served = np.cumsum(the_plan.place.p[::-1]), np.cumsum(np.sort(endless))
+        return [(float(p), float(c)) for p, c in zip(last, served, strict=True) if p > 0]
     return None
 
 
@@ -207,6 +213,16 @@ def _unknown(system: System, the_plan: Plan) -> str | None:
         return None
     if the_plan.search is not None and not endless.all():
         return "local search is known where no server, or every server, has a limit"
+    if isinstance(the_plan.place, Ranked):
+        if not endless.all():
+            return "rank policies are known where no server has a limit"
+        if np.any(np.diff(the_plan.place.p) > 0):
+            return (
+                "its condition is necessary only if p1 >= p2 >= ... >= pn; give such p, or simulate"
+            )
+    order_based = isinstance(the_plan.place, Static | Least | Ranked) or the_plan.messages
+    if system.read_interval is not None and not order_based:
+        return "where queues are read it is known for policies that go by their order, or by none"
     if isinstance(the_plan.place, Table) or (the_plan.allowed and the_plan.search is None):
         return "it is known for named policies only"
     number = _number_of_sets(system, the_plan)

@@ -5,15 +5,25 @@ combination of queue lengths, the last server's varying fastest; then, if jobs m
 source and target a table of the same size, 1 where the job moves; last, where arriving jobs are
 spread by given probabilities instead, these, accumulated. Longer queues are clipped to the table.
 A decision looks at all n servers (2n messages).
+
+With units the table goes by what each server holds (`place_by_content`). Params: for each server
+and class one more than the most jobs it can hold of that class; for each server the number of its
+contents and, for each combination of jobs by class, which content that is; then for each class the
+server in each state, the last server's content varying fastest.
+
+On a graph (`place_by_edge`) there is a table for each edge; where a queue is longer than the table
+the job joins the shorter end, ties by a fair coin.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
-from lbgym.engine.access import inner, rule
-from lbgym.engine.vocabulary import coin, param, probe_all, seen
+from lbgym.engine.access import edge, inner, rule
+from lbgym.engine.vocabulary import candidate, coin, jobs_of_class, param, pick, probe_all, seen
 from lbgym.policies.registry import Parts, Policy, stay
 from lbgym.system import System
 
@@ -67,6 +77,98 @@ def move_by_table(w):
     if param(w, w.n_servers + table * _cells(w) + _cell(w)) > 0.5:
         return w.target
     return w.source
+
+
+@rule
+def place_by_content(w):
+    """The server that the table names for the job's class and what every server holds."""
+    probe_all(w)
+    at, cell, cells = w.n_servers * w.n_classes, 0, 1
+    for i in range(w.n_servers):
+        place, places = 0, 1
+        for k in range(w.n_classes):
+            room = int(param(w, i * w.n_classes + k))
+            place = place * room + min(jobs_of_class(w, i, k), room - 1)
+            places *= room
+        contents = int(param(w, at))
+        cell = cell * contents + int(param(w, at + 1 + place))
+        cells *= contents
+        at += 1 + places
+    return int(param(w, at + w.klass * cells + cell))
+
+
+@inner
+def _edge_of(w, a, b):
+    """The number of an edge between two servers."""
+    for e in range(w.n_edges):
+        x, y = edge(w, e).a, edge(w, e).b
+        if (x == a and y == b) or (x == b and y == a):
+            return e
+    return 0
+
+
+@rule
+def place_by_edge(w):
+    """The end that the table of the job's edge names. Params as of `place_by_table`."""
+    probe_all(w)
+    a, b = candidate(w, 0), candidate(w, 1)
+    for i in range(w.n_servers):
+        if seen(w, i) > param(w, i):
+            if seen(w, a) == seen(w, b):
+                return a if pick(w, 2) == 0 else b
+            return a if seen(w, a) < seen(w, b) else b
+    return int(param(w, w.n_servers + _edge_of(w, a, b) * _cells(w) + _cell(w)))
+
+
+def edge_policy(system: System, table: NDArray[np.int64]) -> Policy:
+    """The policy of tables: table[edge, queue lengths], the server."""
+    pieces = [np.array(table.shape[1:]) - 1, table.ravel()]
+    parts = Parts(
+        place=place_by_edge,
+        params=tuple(float(x) for x in np.concatenate(pieces)),
+        samples=2,
+        information="live queue lengths, the system",
+        columns=("candidate", "queue_probed", "neighbours"),
+    )
+    return Policy(OPTIMAL, system, parts)
+
+
+def edge_table(policy: Policy) -> NDArray[np.int64]:
+    """The tables of a policy that `edge_policy` made."""
+    n, params = policy.system.servers, np.array(policy.parts.params)
+    shape = tuple((params[:n] + 1).astype(int))
+    return params[n:].astype(np.int64).reshape(-1, *shape)
+
+
+def content_policy(
+    system: System, contents: Sequence[NDArray[np.int64]], table: NDArray[np.int64]
+) -> Policy:
+    """The policy of a table by contents.
+
+    contents : for each server (contents, classes) jobs by class; table : (classes, states)
+    """
+    rooms = [jobs.max(axis=0) + 1 for jobs in contents]
+    pieces: list[NDArray[np.int64]] = [np.concatenate(rooms)]
+    for jobs, room in zip(contents, rooms, strict=True):
+        known = np.zeros(int(np.prod(room)), dtype=np.int64)
+        known[np.ravel_multi_index(tuple(jobs.T), tuple(room))] = np.arange(len(jobs))
+        pieces += [np.array([len(jobs)]), known]
+    parts = Parts(
+        place=place_by_content,
+        params=tuple(float(x) for x in np.concatenate([*pieces, table.ravel()])),
+        information="live occupancies by class, the system",
+        columns=(*(f"class_jobs_{k}" for k in range(len(table))), "class"),
+    )
+    return Policy(OPTIMAL, system, parts)
+
+
+def content_table(policy: Policy) -> NDArray[np.int64]:
+    """The table of a policy that `content_policy` made; shape (classes, states)."""
+    classes, params = len(policy.system.class_shares), np.array(policy.parts.params)
+    n = policy.system.servers
+    rooms = params[: n * classes].astype(np.int64).reshape(n, classes)
+    at = n * classes + int((1 + rooms.prod(axis=1)).sum())
+    return params[at:].astype(np.int64).reshape(classes, -1)
 
 
 def table_policy(
