@@ -34,7 +34,7 @@ WEIGHTS, SETTINGS = "model.zip", "settings.json"
 SHARES = {  # shown as x / (1 + x)
     *("message_age", "sent", "sent_age", "sent_since_read", "limit", "capacity", "queue"),
     *("queue_probed", "read", "vacancy", "neighbours", "work", "size", "read_age"),
-    *("reserved", "parked", "space"),
+    *("class_jobs_0", "class_jobs_1", "reserved", "parked", "space"),
     *("flows", "link_load", "access_rate", "route_load"),
 }
 LOGARITHMS = {"speed", "arrival_rate"}
@@ -86,7 +86,9 @@ class Shape:
 
     def with_rows(self, rows: int) -> Shape:
         """The same table with another number of rows."""
-        parts = tuple((name, rows if length == self.rows else length) for name, length in self.parts)
+        parts = tuple(
+            (name, rows if length == self.rows else length) for name, length in self.parts
+        )
         actions = self.actions + rows - self.rows
         return Shape(self.kind, parts, self.highs, rows, actions, self.width)
 

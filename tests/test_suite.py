@@ -13,7 +13,7 @@ from lbgym.suite import SUITE
 
 # Blind choice as a formula or a chain; where there is neither, simulations check.
 EXACT_ANCHORS = ("pair-1-10", "triple-two-probes", "pull-pair", "cars", "flow-rate", "flagship")
-EXACT_REFERENCES = ("pair-1-10", "cars", "flow-rate")
+EXACT_REFERENCES = ("pair-1-10", "two-class-loss", "cars", "flow-rate")
 
 
 def test_the_suite_has_twelve_tasks_of_its_scenarios():
@@ -61,12 +61,12 @@ def test_exact_references_are_those_of_theory(name):
     task = suite.get(name)
     found = theory.optimal(task.system)
     value = found.jobs_in_system if task.per_time else found.cost
-    assert value == pytest.approx(task.reference, rel=2e-4)
+    assert value == pytest.approx(task.reference, rel=4e-4)
 
 
 def test_migrate_counts_moves_per_unit_time():
     task = suite.get("migrate")
-    found = theory.optimal(task.system, move_cost=task.move_cost)
+    found = theory.optimal(task.system, move_cost=task.move_cost, place="random")
     assert found.cost_per_time == pytest.approx(task.reference, rel=2e-4)
 
 

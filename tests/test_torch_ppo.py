@@ -198,3 +198,23 @@ def test_a_second_training_does_not_overwrite_the_first(tmp_path, capsys):
     assert "--resume goes on" in capsys.readouterr().err
     assert torch_ppo.main([*words, "--resume"]) == 2
     assert "no checkpoint" in capsys.readouterr().err
+
+
+def test_a_stored_model_reproduces_its_row():
+    from baselines import leaderboard
+
+    stored = json.loads(leaderboard.RESULTS.read_text(encoding="utf-8"))
+    (row,) = (r for r in stored["rows"] if r["policy"] == "model:pair-1-10-0")
+    task = suite.get("pair-1-10")
+    found = leaderboard.run(task, f"model:{leaderboard.MODELS / 'pair-1-10-0'}", "agent", 300)
+    reach = 2.5 * (row["value"]["high"] - row["value"]["low"]) / 2
+    reach += 2.5 * found.result.cost.half_width * task.factor
+    assert float(found.result.cost) * task.factor == pytest.approx(row["value"]["mean"], abs=reach)
+    assert row["training"]["timesteps"] == 3_006_464
+
+
+def test_the_page_is_made_from_the_stored_results():
+    from baselines import leaderboard
+
+    stored = json.loads(leaderboard.RESULTS.read_text(encoding="utf-8"))
+    assert leaderboard.PAGE.read_text(encoding="utf-8") == leaderboard.page(stored["rows"])

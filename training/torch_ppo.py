@@ -345,9 +345,7 @@ class Learner:
             "reward_per_time": self.average,
             "arguments": {k: v for k, v in asdict(self.args).items() if k not in ("out", "name")},
         }
-        return torch_agent.save(
-            self.network, self.shape, self.args.folder, env, training=training
-        )
+        return torch_agent.save(self.network, self.shape, self.args.folder, env, training=training)
 
 
 # --- the command ----------------------------------------------------------------------------------
