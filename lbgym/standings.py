@@ -1,4 +1,4 @@
-"""What policies are worth on the suite: simulated on common random numbers, scored, as one table."""
+"""What policies are worth on the suite: common random numbers, scores, one table."""
 
 from __future__ import annotations
 
