@@ -254,6 +254,9 @@ def _bench_arguments(commands: Any) -> None:
         flagship. On a system whose jobs migrate the default list has local-search too; car
         sharing and flow networks have policies of their own.
 
+        With --suite: the rules of the twelve tasks of the suite, scored between blind choice (0)
+        and the least cost known to be possible (100); --policies adds to the tasks named.
+
         Folder: ./{FOLDER}.
         """,
         """
@@ -261,11 +264,19 @@ def _bench_arguments(commands: Any) -> None:
         lbgym bench --systems flagship flagship-migrating --jobs 200000 --seeds 0-1
         lbgym bench --systems thousand --policies pull "jsq(2)" sed --against pull
         lbgym bench --systems cars flow-rate
+        lbgym bench --suite --quick
+        lbgym bench --suite --tasks pair-1-10,cars
+        lbgym bench --suite --tasks cars --policies model:runs/cars-0
         lbgym bench --policies pull model:runs/ppo --replications 16 --jobs 100000 --out ppo
         """,
     )
     parser.add_argument(
-        "--systems", nargs="+", default=["flagship"], metavar="SYSTEM", help=SYSTEM_HELP
+        "--systems", nargs="+", metavar="SYSTEM", help=f"{SYSTEM_HELP} (default flagship)"
+    )
+    parser.add_argument("--suite", action="store_true", help="the tasks of the suite, scored")
+    parser.add_argument("--tasks", metavar="A,B", help="only these tasks of the suite")
+    parser.add_argument(
+        "--quick", action="store_true", help="the suite with 100000 jobs and 2 seeds"
     )
     parser.add_argument(
         "--policies",
@@ -644,6 +655,11 @@ def _bench(options: argparse.Namespace) -> None:
     from lbgym.benchmark import Settings, run_benchmark
     from lbgym.tables import tables
 
+    if options.suite:
+        _suite(options)
+        return
+    if options.tasks or options.quick:
+        raise ValueError("--tasks and --quick: are for --suite")
     _check_picture(options)
     settings = Settings(
         jobs=options.jobs,
@@ -655,7 +671,7 @@ def _bench(options: argparse.Namespace) -> None:
     )
     with progress_bar("bench") as progress:
         rows = run_benchmark(
-            [read_system(text) for text in options.systems],
+            [read_system(text) for text in options.systems or ["flagship"]],
             options.policies,
             seeds=options.seeds,
             settings=settings,
@@ -667,6 +683,35 @@ def _bench(options: argparse.Namespace) -> None:
             say=lambda line: print(f"lbgym bench: {line}", file=sys.stderr),
         )
     _show(tables(rows, options.against), options.out, options)
+
+
+def _suite(options: argparse.Namespace) -> None:
+    from lbgym import suite
+    from lbgym.standings import run_suite, standings_text
+
+    for name in ("systems", "against", "csv", "plot", "warmup", "loss_charge", "move_cost"):
+        if getattr(options, name):
+            raise ValueError(f"--{name.replace('_', '-')}: means nothing with --suite")
+    if options.policies and not options.tasks:
+        raise ValueError("--policies: with --suite needs --tasks, the tasks they are for")
+    tasks = suite.read([x.strip() for x in options.tasks.split(",")] if options.tasks else None)
+    with progress_bar("bench") as progress:
+        found = run_suite(
+            tasks,
+            more={task.name: options.policies or () for task in tasks},
+            seeds=[0, 1] if options.quick else options.seeds,
+            jobs=100_000 if options.quick else options.jobs,
+            replications=options.replications,
+            folder=options.out,
+            workers=options.workers,
+            fresh=options.fresh,
+            progress=progress,
+            say=lambda line: print(f"lbgym bench: {line}", file=sys.stderr),
+        )
+    if options.json:
+        print(json.dumps([x.to_dict() for x in found], indent=1, ensure_ascii=False))
+    else:
+        print(standings_text(found))
 
 
 def _report(options: argparse.Namespace) -> None:

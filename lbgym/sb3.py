@@ -25,6 +25,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from lbgym import torch_agent
 from lbgym._version import __version__
 from lbgym.envs.observation import COLUMNS
 
@@ -419,7 +420,7 @@ def _listed(names: tuple[Sequence[str], Sequence[str]]) -> str:
     return ", ".join(columns) + (f"; {', '.join(context)}" if context else "")
 
 
-def load_agent(path: str | os.PathLike[str]) -> Agent:
+def load_agent(path: str | os.PathLike[str]) -> Any:
     """The agent saved in a folder (or the path of its model.zip).
 
     Raises
@@ -429,6 +430,8 @@ def load_agent(path: str | os.PathLike[str]) -> Agent:
     """
     given = Path(path)
     folder = given.parent if given.name == MODEL else given
+    if torch_agent.is_torch_agent(folder):
+        return torch_agent.load(folder)
     if not folder.is_dir() or not (folder / MODEL).is_file():
         what = f"has no {MODEL}" if folder.is_dir() else "is not the folder of a saved model"
         raise ValueError(f"model:{path}: {folder} {what}")

@@ -22,6 +22,8 @@ BERENBRINK = "P. Berenbrink, P. Kling, C. Liaw, A. Mehrabian, Tight load balanci
 DESTER = "P. Dester, C. Fricker, H. Mohamed, Stationary distribution analysis of a queueing model with local choice, 2018"  # noqa: E501
 FRICKER = "C. Fricker, H. Mohamed, C. Bourdais, A stochastic model for car-sharing systems"
 FEUILLET = "M. Feuillet, On the flow-level stability of data networks without congestion control: the case of linear networks and upstream trees, 2012"  # noqa: E501
+CROVELLA = "M. Crovella, M. Harchol-Balter, C. Murta, Task assignment in a distributed system: improving performance by unbalancing load, 1998"  # noqa: E501
+HARCHOL = "M. Harchol-Balter, M. Crovella, C. Murta, On choosing a task assignment policy for a distributed server system, 1999"  # noqa: E501
 CLASSIC = "classical"
 
 AnySystem = System | CarSharing | FlowNetwork
@@ -78,6 +80,12 @@ _ALL = (
         CLASSIC,
     ),
     Scenario(
+        System([Pool(2, speed=0.2), Pool(1, speed=2.6)], load=0.7, name="triple-two-probes"),
+        "Two slow servers beside a fast one that has most of the capacity; choosing the better of "
+        "two sampled servers is unstable, so a router with two probes must remember.",
+        CLASSIC,
+    ),
+    Scenario(
         System(
             [
                 Pool(500, speed=1.0, limit=10),
@@ -109,6 +117,12 @@ _ALL = (
             name="local-search",
         ),
         "Processor sharing; each job resamples its server at rate 1.",
+        GANESH,
+    ),
+    Scenario(
+        System(Pool(2, discipline="ps"), load=0.8, migration_rate=1.0, name="migrate"),
+        "Two servers alike; jobs are placed uniformly and may move when their clock rings. At a "
+        "price of 2 a move, one that gains little does not pay.",
         GANESH,
     ),
     Scenario(
@@ -144,6 +158,33 @@ _ALL = (
         "Narrow and wide jobs share units; a wide one needs four free on one server and counts "
         "four if lost.",
         MUKHOPADHYAY,
+    ),
+    Scenario(
+        System(
+            Pool(2),
+            load=0.7,
+            size={"law": "bounded-pareto", "alpha": 1.5, "high": 100},
+            name="heavy",
+        ),
+        "Two servers alike, sizes known and of great variance: a few large jobs are most of the "
+        "work.",
+        f"{CROVELLA}; {HARCHOL}",
+    ),
+    Scenario(
+        System(
+            FLAGSHIP_POOLS,
+            routers=4,
+            load=0.7,
+            arrivals={
+                "process": "mmpp",
+                "rates": (0.3, 1.7),
+                "generator": ((-0.2, 0.2), (0.2, -0.2)),
+            },
+            name="bursts",
+        ),
+        "The flagship at load .7, the arrival rate switching between .3 and 1.7 of its mean: in a "
+        "burst there are more jobs than the servers can serve.",
+        STOLYAR,
     ),
     Scenario(
         System(Pool(10), load=0.7, graph="ring", name="ring-10"),

@@ -1,0 +1,220 @@
+"""PPO in plain PyTorch: its estimator, its networks, its checkpoints and its saved agents."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from lbgym import simulate, suite, torch_agent  # noqa: E402
+from lbgym.envs import DispatchEnv  # noqa: E402
+from lbgym.sb3 import load_agent  # noqa: E402
+from training import torch_ppo  # noqa: E402
+from training.torch_ppo import Args, Learner, advantages  # noqa: E402
+
+SMALL = {"n_envs": 4, "n_steps": 8, "batch_size": 16, "width": 8, "timesteps": 160}
+
+
+def arrays(n, m, seed=0):
+    rng = np.random.default_rng(seed)
+    rewards, values, after = rng.normal(size=(3, n, m))
+    return rewards, values, after, rng.uniform(0.5, 1, (n, m)), rng.random((n, m)) < 0.2
+
+
+def test_advantages_are_the_sums_that_they_stand_for():
+    rewards, values, after, discounts, ended = arrays(12, 3)
+    found = advantages(rewards, values, after, discounts, ended, 0.9)
+    for t in range(12):
+        for k in range(3):
+            total, weight = 0.0, 1.0
+            for s in range(t, 12):
+                step = rewards[s, k] + discounts[s, k] * after[s, k] - values[s, k]
+                total += weight * step
+                weight *= 0.9 * discounts[s, k]
+                if ended[s, k]:
+                    break
+            assert found[t, k] == pytest.approx(total)
+
+
+def test_without_decay_an_advantage_is_the_discounted_return_less_the_value():
+    rewards, values, _, discounts, _ = arrays(6, 1)
+    after = np.concatenate([values[1:], [[0.7]]])
+    found = advantages(rewards, values, after, discounts, np.zeros((6, 1), bool), 1.0)
+    total = 0.7
+    for t in range(5, -1, -1):
+        total = rewards[t, 0] + discounts[t, 0] * total
+    assert found[0, 0] == pytest.approx(total - values[0, 0])
+
+
+def test_discounts_are_those_of_the_elapsed_time():
+    learner = Learner(Args(**SMALL))
+    data = learner.collect()
+    env = suite.get("pair-1-10").make(start="warm", info=["dt"])
+    env.reset(seed=0)
+    for t in range(8):
+        _, reward, _, _, info = env.step(data.actions[t, 0])
+        assert data.elapsed[t, 0] == pytest.approx(info["dt"], rel=1e-6)
+        assert data.rewards[t, 0] == pytest.approx(reward, rel=1e-6)
+
+
+def test_values_after_the_end_of_an_episode_are_of_its_last_observation():
+    learner = Learner(Args(**SMALL, environment={"horizon_arrivals": 3}))
+    data = learner.collect()
+    ends = np.flatnonzero(data.ended[:, 0])
+    assert len(ends) >= 2
+    inside = ~data.ended[:-1]
+    assert np.array_equal(data.next_values[:-1][inside], data.values[1:][inside])
+    assert not np.allclose(data.next_values[ends[0], 0], data.values[ends[0] + 1, 0])
+    assert (data.elapsed > 0).all()
+
+
+@pytest.mark.parametrize(("task", "others"), [("flagship", 0), ("cars", 1), ("heavy", 0)])
+def test_permuting_rows_permutes_scores(task, others):
+    torch.manual_seed(0)
+    env = suite.get(task).make_vec(3, vectorization_mode="vector_entry_point")
+    shape = torch_agent.Shape.of(env, "table", 8)
+    network = torch_agent.Network(shape)
+    torch.nn.init.normal_(network.actor.head.weight)
+    obs = torch.from_numpy(env.observation_space.sample()).clamp(0, 0.9)
+    columns = sum(length == shape.rows for _, length in shape.parts)
+    order = torch.randperm(shape.rows)
+    end = columns * shape.rows
+    table = obs[:, :end].reshape(3, columns, shape.rows)[:, :, order].reshape(3, end)
+    permuted = torch.cat((table, obs[:, end:]), dim=1)
+    before, after = network.logits(obs), network.logits(permuted)
+    assert before.shape == (3, shape.rows + others)
+    assert torch.allclose(after[:, : shape.rows], before[:, order], atol=1e-5)
+    assert torch.allclose(after[:, shape.rows :], before[:, shape.rows :], atol=1e-5)
+    assert torch.allclose(network.value(obs), network.value(permuted), atol=1e-5)
+    assert before.std() > 1e-3
+
+
+def test_a_change_of_scale_leaves_values_as_they_are():
+    env = suite.get("pair-1-10").make_vec(3, vectorization_mode="vector_entry_point")
+    network = torch_agent.Network(torch_agent.Shape.of(env, "mlp", 8))
+    obs = torch.rand(5, 4)
+    before = network.value(obs).detach()
+    network.restandardise(-7.0, 3.0)
+    assert torch.allclose(network.value(obs), before, atol=1e-5)
+    assert float(network.deviation) == 3.0
+
+
+@pytest.mark.parametrize("network", ["mlp", "table"])
+def test_a_resumed_training_is_an_uninterrupted_one(tmp_path, network):
+    args = Args(**SMALL, network=network, out=str(tmp_path))
+    whole = Learner(args)
+    whole.run()
+    half = Learner(args)
+    half.run(64)
+    half.write(args.saved)
+    rest = torch_ppo.begun(args, resume=True, fresh=False)
+    assert (rest.steps, half.steps) == (64, 64)
+    rest.run()
+    assert (rest.steps, rest.average) == (whole.steps, whole.average)
+    for one, other in zip(whole.network.parameters(), rest.network.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_the_learning_rate_falls_to_0():
+    learner = Learner(Args(**SMALL))
+    learner.run()
+    assert learner.steps == 160
+    assert learner.optimizer.param_groups[0]["lr"] == 0.0
+
+
+@pytest.mark.parametrize("task", ["pair-1-10", "two-class-loss", "migrate", "cars", "flow-rate"])
+def test_a_saved_agent_simulates_as_it_acts(task, tmp_path, capsys):
+    words = ["--task", task, "--out", str(tmp_path), "--name", "one"]
+    for key, value in SMALL.items():
+        words += [f"--{key.replace('_', '-')}", str(value)]
+    assert torch_ppo.main(words) == 0
+    assert "saved: model:" in capsys.readouterr().out
+    agent = load_agent(tmp_path / "one")
+    assert isinstance(agent, torch_agent.TorchAgent)
+    given = suite.get(task)
+    same = {"jobs": 300, "replications": 2, "move_cost": given.move_cost}
+    by_name = simulate(given.system, f"model:{tmp_path / 'one'}", **same)
+    assert float(by_name.cost) == float(simulate(given.system, agent, **same).cost)
+    assert math.isfinite(by_name.cost)
+
+
+def saved(folder, network="table"):
+    learner = Learner(Args(**SMALL, network=network, out=str(folder), name="one"))
+    return learner.save()
+
+
+def test_a_table_network_acts_on_any_number_of_rows(tmp_path):
+    agent = load_agent(saved(tmp_path))
+    wide = DispatchEnv("flagship", observe=["queue", "speed"])
+    agent.check(wide)
+    obs, _ = wide.reset(seed=0)
+    assert 0 <= int(agent.predict(obs, deterministic=True)[0]) < 20
+
+
+def test_another_environment_is_refused_with_what_differs(tmp_path):
+    agent = load_agent(saved(tmp_path, "mlp"))
+    with pytest.raises(ValueError, match="queue, speed, this environment shows message"):
+        agent.check(DispatchEnv("pair-1-10"))
+    with pytest.raises(ValueError, match="trained on observations of 4 values, got 40"):
+        agent.check(DispatchEnv("flagship", observe=["queue", "speed"]))
+
+
+def test_a_damaged_file_is_one_clear_error(tmp_path):
+    folder = saved(tmp_path)
+    (folder / "model.zip").write_bytes(b"nothing")
+    with pytest.raises(ValueError, match="cannot be loaded"):
+        load_agent(folder)
+    settings = json.loads((folder / "settings.json").read_text())
+    (folder / "settings.json").write_text(json.dumps(settings | {"format": 99}))
+    with pytest.raises(ValueError, match="format 99"):
+        load_agent(folder)
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ('taks = "cars"', "'taks'"),
+        ('task = "car"', "'cars'"),
+        ("batch_size = 1000", "must divide"),
+        ("gae_lambda = 2", "between 0 and 1"),
+        ('network = "tabel"', "'table'"),
+    ],
+)
+def test_wrong_settings_are_one_clear_line(lines, said, tmp_path, capsys):
+    file = tmp_path / "settings.toml"
+    file.write_text(lines + "\n")
+    assert torch_ppo.main(["--settings", str(file), "--out", str(tmp_path / "runs")]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_a_second_training_does_not_overwrite_the_first(tmp_path, capsys):
+    words = ["--out", str(tmp_path), "--name", "one"]
+    (tmp_path / "one").mkdir()
+    assert torch_ppo.main(words) == 2
+    assert "--resume goes on" in capsys.readouterr().err
+    assert torch_ppo.main([*words, "--resume"]) == 2
+    assert "no checkpoint" in capsys.readouterr().err
+
+
+def test_a_stored_model_reproduces_its_row():
+    from baselines import leaderboard
+
+    stored = json.loads(leaderboard.RESULTS.read_text(encoding="utf-8"))
+    (row,) = (r for r in stored["rows"] if r["policy"] == "model:pair-1-10-0")
+    task = suite.get("pair-1-10")
+    found = leaderboard.run(task, f"model:{leaderboard.MODELS / 'pair-1-10-0'}", "agent", 300)
+    reach = 2.5 * (row["value"]["high"] - row["value"]["low"]) / 2
+    reach += 2.5 * found.result.cost.half_width * task.factor
+    assert float(found.result.cost) * task.factor == pytest.approx(row["value"]["mean"], abs=reach)
+    assert row["training"]["timesteps"] == 3_006_464
+
+
+def test_the_page_is_made_from_the_stored_results():
+    from baselines import leaderboard
+
+    stored = json.loads(leaderboard.RESULTS.read_text(encoding="utf-8"))
+    assert leaderboard.PAGE.read_text(encoding="utf-8") == leaderboard.page(stored["rows"])
