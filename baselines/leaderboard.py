@@ -248,7 +248,7 @@ def main(words: Sequence[str] | None = None) -> int:
                 for seed in options.seeds:
                     train(task, seed)
         for task in tasks:
-            keep(task, rows_of(task, runs_of(task, options.jobs)), options.jobs)
+            keep(task, rows_of(task, runs_of(task, options.jobs)))
             print(f"{task.number:2} {task.name}: done", flush=True)
     except (ValueError, ImportError, OSError) as error:
         print(f"baselines.leaderboard: error: {' '.join(str(error).split())}", file=sys.stderr)
@@ -257,7 +257,7 @@ def main(words: Sequence[str] | None = None) -> int:
     return 0
 
 
-def keep(task: Task, rows: Sequence[dict[str, Any]], jobs: int) -> None:
+def keep(task: Task, rows: Sequence[dict[str, Any]]) -> None:
     """Replace a task's rows in the stored results, and make the page anew."""
     old = json.loads(RESULTS.read_text(encoding="utf-8"))["rows"] if RESULTS.is_file() else []
     order = list(suite.SUITE)
@@ -267,7 +267,6 @@ def keep(task: Task, rows: Sequence[dict[str, Any]], jobs: int) -> None:
         "command": "python -m baselines.leaderboard",
         "seed": SEED,
         "replications": REPLICATIONS,
-        "jobs": jobs,
         "versions": versions(),
         "rows": new,
     }
