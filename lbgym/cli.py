@@ -762,16 +762,19 @@ def _show(found: Sequence[Table], folder: str, options: argparse.Namespace) -> N
 
 
 # --- running --------------------------------------------------------------------------------------
+BAR_AFTER = 1.0  # seconds of work
+
+
 @contextlib.contextmanager
 def progress_bar(what: str, unit: str = " jobs") -> Iterator[Report]:
-    """A bar on stderr; nothing of it is seen unless the work lasts over a second."""
+    """A bar on stderr; nothing of it is seen before ``BAR_AFTER`` seconds."""
     from tqdm import tqdm
 
     bar = tqdm(
         desc=what,
         unit=unit,
         unit_scale=True,
-        delay=1.0,
+        delay=BAR_AFTER,
         mininterval=0.2 if sys.stderr.isatty() else 10.0,
         leave=False,
         dynamic_ncols=True,

@@ -44,8 +44,8 @@ def test_a_fresh_process_makes_it_by_its_prefixed_id(env_id, method):
     queue = context.Queue()
     process = context.Process(target=in_new_process, args=(env_id, queue))
     process.start()
-    got = queue.get(timeout=120)
-    process.join(timeout=60)
+    got = queue.get(timeout=300)
+    process.join(timeout=3000)
     assert got == trajectory(gym.make(env_id))
 
 

@@ -76,10 +76,10 @@ def test_an_interrupted_training_loses_nothing(tmp_path):
     )
     checkpoint = tmp_path / "a" / "training" / "checkpoint.zip"
     waited = time.monotonic()
-    while not checkpoint.exists() and time.monotonic() < waited + 60:
+    while not checkpoint.exists() and time.monotonic() < waited + 300:
         time.sleep(0.05)
     running.send_signal(signal.SIGINT)
-    _, said = running.communicate(timeout=60)
+    _, said = running.communicate(timeout=300)
     assert running.returncode == 130, said
     assert "--name a --resume" in said.splitlines()[-1]
     assert not (tmp_path / "a" / "model.zip").exists()
@@ -167,8 +167,9 @@ def test_quickstart_makes_one_table_and_one_picture_and_resumes(tmp_path, capsys
     for name in (model, "jsed(ties=fastest)", "local-search [jobs migrate]"):
         assert name in first
     assert (tmp_path / "q" / "results.png").stat().st_size > 10_000
-    begun = time.perf_counter()
+    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "q" / "ppo").glob("model.*")}
+    assert kept
     assert quickstart.main(words) == 0
-    assert time.perf_counter() - begun < 20
+    assert kept == {path: path.stat().st_mtime_ns for path in kept}, "trained again"
     again = capsys.readouterr().out
     assert again.partition("picture:")[0] == first.partition("picture:")[0]
