@@ -23,7 +23,6 @@ from lbgym.engine.access import (
     code_address,
     edge,
     entry,
-    entry_of,
     floats,
     held,
     inner,
@@ -166,13 +165,13 @@ def _see_order(w, eyes, address):
             for i in range(this.first, this.first + this.servers):
                 k = this.first + _index(float(p[i]) - this.first, this.servers)
                 order(w, k).server = i
-        else:  # counting sort: each level's next place is kept in `area`
+        else:  # counting sort: each level's next place is kept in `moment`
             for k in range(this.shortest, this.levels - 1):
-                tail(w, this.tails + k).area = tail(w, this.tails + k + 1).servers
+                tail(w, this.tails + k).moment = tail(w, this.tails + k + 1).servers
             for i in range(this.first, this.first + this.servers):
                 level = tail(w, this.tails + server(w, i).length)
-                order(w, this.first + int(level.area)).server = i
-                level.area += 1
+                order(w, this.first + int(level.moment)).server = i
+                level.moment += 1
     return True
 
 
@@ -195,8 +194,7 @@ def _see_messages(w, eyes, address):
             if float(p[i]) > 0.5:
                 place = _index(float(p[i]) - 1 - before, count) if ordered else k
                 message = held(w, this.first + place)
-                message.entry, message.server = i, i
-                entry_of(w, i).server = i
+                message.server = i
                 k += 1
         before += count
     router(w, w.router).held = before

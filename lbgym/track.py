@@ -42,9 +42,8 @@ class Track:
     def note(self, state: State) -> None:
         """Note where the run stands; the last three keep only the first and the last note."""
         w = state.world[0]
-        row = [float(w[name]) for name in TOTALS]
-        row[TOTALS.index("area")] += float(w["present"] * (w["clock"] - w["area_to"]))
-        self.totals.append(row)
+        area = w["present"] * w["clock"] + w["moment"]
+        self.totals.append([float(area if name == "area" else w[name]) for name in TOTALS])
         self.histograms.append(state.arrays["histogram"]["count"].copy())
         self.tails = [*self.tails[:1], tail_areas(state)]
         self.classes = [*self.classes[:1], class_counts(state)]
@@ -79,7 +78,7 @@ def tail_areas(state: State) -> list[NDArray[np.float64]]:
     areas = []
     for this in state.arrays["pools"]:
         rows = state.arrays["tails"][this["tails"] : this["tails"] + this["levels"]]
-        area = rows["area"] + rows["servers"] * (clock - rows["changed"])
+        area = rows["servers"] * clock + rows["moment"]
         area[0] = this["servers"] * clock
         areas.append(area)
     return areas
@@ -91,7 +90,7 @@ def unit_areas(state: State) -> NDArray[np.float64]:
     rows = state.arrays["class_jobs"]
     if len(rows) == 0:
         return np.zeros(pools)
-    area = rows["area"] + rows["jobs"] * (state.world[0]["clock"] - rows["changed"])
+    area = rows["jobs"] * state.world[0]["clock"] + rows["moment"]
     used = area.reshape(state.system.servers, -1) @ state.arrays["classes"]["units"]
     summed = np.bincount(state.system.pool_of_server, weights=used, minlength=pools)
     return summed.astype(np.float64)

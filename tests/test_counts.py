@@ -99,11 +99,11 @@ def check_jobs(state):
 def check_times(state):
     """The integral of the number in system is the sum of the times spent, and of the tails."""
     w = state.world[0]
-    area = w["area"] + w["present"] * (w["clock"] - w["area_to"])
+    area = w["present"] * w["clock"] + w["moment"]
     spent = w["response_sum"] + w["present"] * w["clock"] - w["arrived_sum"]
     assert area == pytest.approx(spent, rel=1e-9, abs=1e-9)
     tails = state.arrays["tails"]
-    by_level = tails["area"] + tails["servers"] * (w["clock"] - tails["changed"])
+    by_level = tails["servers"] * w["clock"] + tails["moment"]
     rows = state.arrays["pools"]
     of_jobs = sum(by_level[p["tails"] + 1 : p["tails"] + p["levels"]].sum() for p in rows)
     assert area == pytest.approx(of_jobs, rel=1e-9, abs=1e-9)
@@ -136,11 +136,15 @@ def holders(state):
     for k, row in enumerate(a["lists"]):
         assert row["count"] <= row["room"]
         for place in range(row["count"]):
-            e = a["held"]["entry"][row["begin"] + place]
-            entry = a["entries"][e]
-            assert (entry["router"], entry["position"]) == (k // n_pools, place)
-            assert a["servers"]["pool"][entry["server"]] == k % n_pools
-            found.append((int(entry["server"]), int(entry["router"])))
+            message = a["held"][row["begin"] + place]
+            router, i, e = k // n_pools, int(message["server"]), message["entry"]
+            sender = a["servers"][i]
+            if e < 0:
+                assert (sender["holder"], sender["place"]) == (router, place)
+            else:
+                assert (a["entries"]["router"][e], a["entries"]["place"][e]) == (router, place)
+            assert sender["pool"] == k % n_pools
+            found.append((i, router))
     held = np.bincount([r for _, r in found], minlength=len(a["routers"]))
     assert (held == a["routers"]["held"]).all()
     assert len(found) == state.world[0]["outstanding"]
@@ -159,9 +163,11 @@ def check_messages(state):
     elif state.system.message_fate == "keep":
         assert (senders <= 1).all()
     chained = np.zeros_like(senders)
-    for i, e in enumerate(state.arrays["servers"]["message"]):
+    for i, sender in enumerate(state.arrays["servers"]):
+        e = sender["further"]
+        chained[i] = sender["holder"] >= 0
         while e >= 0:
-            assert state.arrays["entries"]["server"][e] == i
+            assert chained[i]
             chained[i] += 1
             e = state.arrays["entries"]["next"][e]
     assert (chained == senders).all()

@@ -100,7 +100,7 @@ def test_growing_does_not_disturb_a_trajectory():
         ample._grow_levels(1)
     go(small, rule, 50_000)
     go(ample, rule, 50_000)
-    for name in ("clock", "area", "present", "sent", "used", "absorbed", "response_sum"):
+    for name in ("clock", "moment", "present", "sent", "used", "absorbed", "response_sum"):
         assert small.world[0][name] == ample.world[0][name]
 
 

@@ -332,7 +332,7 @@ def test_reset_seeds_and_begins_as_the_engine_does(start):
     for _ in range(100):
         env.step(0)
     w, v = env._state.world[0], reference.world[0]
-    for name in ("clock", "area", "arrivals", "blocked", "departed", "response_sum", "present"):
+    for name in ("clock", "moment", "arrivals", "blocked", "departed", "response_sum", "present"):
         assert w[name] == v[name], name
 
 
@@ -370,7 +370,7 @@ def test_holding_rewards_sum_to_minus_the_area_and_the_charges():
     w = env._state.world[0]
 
     def totals():
-        area = w["area"] + w["present"] * (w["clock"] - w["area_to"])
+        area = w["present"] * w["clock"] + w["moment"]
         return np.array([area, w["blocked"], w["migrations"], w["clock"]])
 
     before = totals()

@@ -317,7 +317,7 @@ def test_holding_sums_over_the_placements_between():
     w = env._state.world[0]
 
     def totals():
-        return np.array([w["area"] + w["present"] * (w["clock"] - w["area_to"]), w["migrations"]])
+        return np.array([w["present"] * w["clock"] + w["moment"], w["migrations"]])
 
     before = totals()
     total = sum(env.step(k % 2)[1] for k in range(2000))

@@ -58,7 +58,7 @@ from .layout import (
     SIZES,
     WARM,
 )
-from .messages import fills_idle, room_for_message, send, use
+from .messages import fills_idle, send, use
 from .queues import append, count_present, free_job, has_room, is_full, new_job, remove
 from .random import below, exponential, uniform
 from .service import enter, expected_response, job_at, take_out
@@ -106,35 +106,42 @@ def seated(w, i, klass, seat):
 
 
 @inner
-def tick(w):
-    """A potential completion: whose, and does it complete a job?"""
+def schedule_tick(w):
+    """When the next potential completion comes, and where: row, server and place within it."""
     w.next_tick = w.clock + exponential(w, SERVICE) * w.tick_gap
     x = uniform(w, SERVICE) * w.tick_rate
-    low, high = 0, w.n_ticks - 1
-    while low < high:
-        middle = (low + high + 1) >> 1
-        if x < tick_row(w, middle).rate_from:
-            high = middle - 1
-        else:
-            low = middle
-    row = tick_row(w, low)
+    k = 0
+    for other in range(1, w.n_ticks):
+        k += x >= tick_row(w, other).rate_from
+    row = tick_row(w, k)
     p = pool(w, row.pool)
     y = (x - row.rate_from) * row.per_rate
-    k = min(int(y), p.servers - 1)
-    i = p.first + k
+    i = min(int(y), p.servers - 1)
+    w.tick_row = k
+    w.tick_server = p.first + i
+    w.tick_part = y - i
+
+
+@inner
+def tick(w):
+    """A potential completion: does it complete a job?"""
+    i, part = w.tick_server, w.tick_part
+    row = tick_row(w, w.tick_row)
+    schedule_tick(w)
     length = server(w, i).length
     if length == 0:
         return
+    p = pool(w, row.pool)
     if p.shares:
-        depart(w, i, remove(w, i, min(int((y - k) * length), length - 1)))
+        depart(w, i, remove(w, i, min(int(part * length), length - 1)))
     elif row.klass >= 0:
-        place = seated(w, i, row.klass, min(int((y - k) * row.seats), row.seats - 1))
+        place = seated(w, i, row.klass, min(int(part * row.seats), row.seats - 1))
         if place >= 0:
             depart(w, i, remove(w, i, place))
     elif row.seats == 1:
         depart(w, i, remove(w, i, 0))
     else:
-        place = min(int((y - k) * row.seats), row.seats - 1)
+        place = min(int(part * row.seats), row.seats - 1)
         if place < length:
             depart(w, i, remove(w, i, place))
 
@@ -396,7 +403,7 @@ def advance(w):
     """Run events until the next decision. DECIDE, GROW (storage) or PAUSE (to look around)."""
     w.kind = NOTHING
     for _ in range(_PATIENCE):
-        if w.messages_on and not room_for_message(w):
+        if w.need != NOTHING:
             return GROW
         w.events += 1
         if w.next_other <= min(w.next_arrival, w.next_tick):
@@ -472,7 +479,7 @@ def begin(w):
         if w.slotted:
             w.next_tick = 0.0
         elif not w.drawn:
-            w.next_tick = exponential(w, SERVICE) * w.tick_gap
+            schedule_tick(w)
     w.next_read = 0.0 if w.read_interval < math.inf else math.inf
     w.next_ring = math.inf
     schedule_other(w)

@@ -22,7 +22,9 @@ ARRAYS: dict[str, tuple[str, str, list[tuple[str, str, str]]]] = {
             ("pool", "i4", "its pool"),
             ("head", "i4", "its first job, -1 if idle"),
             ("tail", "i4", "its last job, -1 if idle"),
-            ("message", "i4", "first entry of its outstanding pull-messages, -1 if none"),
+            ("holder", "i4", "router that holds its first pull-message, -1 if none is out"),
+            ("place", "i4", "where that stands in the router's list"),
+            ("further", "i4", "first entry of its further messages, -1 if none (fate resend)"),
             ("position", "i4", "where it stands in `order` (only if `sorted_on`)"),
             ("used", "i4", "units its jobs occupy (only if `units_on`)"),
             ("reading", "i4", "queue length at the last read (only with a read interval)"),
@@ -81,8 +83,7 @@ ARRAYS: dict[str, tuple[str, str, list[tuple[str, str, str]]]] = {
         "n_servers * n_classes",
         [
             ("jobs", "i8", "jobs of the class in the server"),
-            ("area", "f8", "time integral of that number up to `changed`"),
-            ("changed", "f8", "when it last changed"),
+            ("moment", "f8", "times of departures less times of arrivals, summed: see `tails`"),
         ],
     ),
     "edges": ("edge", "n_edges", [("a", "i4", "one end"), ("b", "i4", "the other")]),
@@ -106,15 +107,18 @@ ARRAYS: dict[str, tuple[str, str, list[tuple[str, str, str]]]] = {
     "held": (
         "held",
         "room",
-        [("entry", "i4", "a pull-message"), ("server", "i4", "who sent it")],
+        [
+            ("time", "f8", "when it came"),
+            ("server", "i4", "who sent it"),
+            ("entry", "i4", "its entry, -1 if it is the server's first"),
+        ],
     ),
-    "entries": (
+    "entries": (  # a server's pull-messages beyond its first
         "entry",
         "room",
         [
-            ("server", "i4", "the idle server that sent it"),
             ("router", "i4", "the router that holds it"),
-            ("position", "i4", "where it stands in its list"),
+            ("place", "i4", "where it stands in its list"),
             ("next", "i4", "next entry of the same server, or next free entry"),
         ],
     ),
@@ -206,18 +210,13 @@ ARRAYS: dict[str, tuple[str, str, list[tuple[str, str, str]]]] = {
         "room",
         [
             ("servers", "i8", "servers of the pool that hold at least k jobs"),
-            ("area", "f8", "time integral of that number up to `changed`"),
-            ("changed", "f8", "when it last changed"),
+            ("moment", "f8", "times at which it fell less times at which it rose, summed: its "
+             "time integral is servers x clock + moment"),
         ],
     ),
     "order": ("order", "n_servers", [("server", "i4", "servers of a pool, longest first")]),
     # What routers remember, index router * n_servers + server; one array a fact, so that an
     # observation reads a router's row in one sweep.
-    "since": (
-        "since",
-        "n_routers * n_servers",
-        [("time", "f8", "when the held message came")],
-    ),
     "sent_at": (
         "sent_at",
         "n_routers * n_servers",
@@ -305,6 +304,9 @@ SCALARS: list[tuple[str, str, str]] = [
     ("phase", "i8", "phase of the arrival process, or the next job of the trace"),
     ("cycle", "i8", "periods of the arrival process completed"),
     ("slot_server", "i8", "the server whose completion in this slot comes next"),
+    ("tick_row", "i8", "row of `ticks` of the next potential completion"),
+    ("tick_server", "i8", "the server where it comes"),
+    ("tick_part", "f8", "uniform on [0, 1): which of its jobs or seats"),
     ("next_ring", "f8", "when the next job resamples"),
     ("next_read", "f8", "when all queues are read next"),
     ("next_other", "f8", "the earlier of the two"),
@@ -328,8 +330,7 @@ SCALARS: list[tuple[str, str, str]] = [
     ("lost_weight", "f8", "sum of the weights of the lost jobs, since time 0"),
     ("expected_response", "f8", "expected response time of the placed job, 0 if lost"),
     # counters since time 0
-    ("area", "f8", "time integral of the number in system up to `area_to`"),
-    ("area_to", "f8", "when `area` was last brought up to date"),
+    ("moment", "f8", "of the number in system: its time integral is present x clock + moment"),
     ("present", "i8", "jobs in the system"),
     ("idle", "i8", "idle servers"),
     ("arrivals", "i8", "jobs that arrived and were placed or lost"),

@@ -1,30 +1,30 @@
 """Pull-messages: who holds one, and what becomes of it (Stolyar, arXiv 1512.07873).
 
-An idle server sends a message to a router. A message is an *entry*, chained to its server and
-standing in the list of its router and pool. A job that router r sends to a server uses up r's
-message of it, whatever rule chose the server. What becomes of messages held elsewhere when their
-idle server gets a job is the system's `message_fate`:
+An idle server sends a message to a router. A message stands in the list of its router and pool; the
+server's record says where its first one is, *entries* chained to it say the same of any further
+ones. A message of a server is named by its entry, FIRST or NONE. A job that router r sends to a
+server uses up r's message of it, whatever rule chose the server. What becomes of messages held
+elsewhere when their idle server gets a job is the system's `message_fate`:
 
 - ``withdraw``: taken back at once; idle <=> exactly one message out;
 - ``keep``: it stays; a server has at most one out, so idling again meanwhile sends nothing;
 - ``resend``: it stays; every idling sends; a router that already holds one absorbs the new one.
 """
 
-from .access import entry_of, held, inner, message_list, router, sent_since, server, since
-from .layout import ENTRIES, HELD, KEEP, NETWORK, WITHDRAW
+from .access import entry_of, held, inner, message_list, router, sent_since, server
+from .layout import ENTRIES, HELD, KEEP, NETWORK, RESEND, WITHDRAW
 from .random import below
+
+FIRST, NONE = -1, -2
 
 
 @inner
-def room_for_message(w):
-    """Whether storage has room for one more message; else says what must grow."""
+def note_room(w):
+    """Say what must grow before one more message is sent, if anything."""
     if w.held_used + w.held_spare > w.held_room:
         w.need = HELD
-        return False
-    if w.entries_free < 0 and w.entries_used == w.entries_room:
+    elif w.fate == RESEND and w.entries_free < 0 and w.entries_used == w.entries_room:
         w.need = ENTRIES
-        return False
-    return True
 
 
 @inner
@@ -34,21 +34,53 @@ def _lengthen(w, records):
     begin = w.held_used
     for k in range(records.count):
         here, there = held(w, records.begin + k), held(w, begin + k)
-        there.entry, there.server = here.entry, here.server
+        there.time, there.server, there.entry = here.time, here.server, here.entry
     records.begin = begin
     records.room = room
     w.held_used += room
     if 2 * room > w.held_spare:
         w.held_spare = 2 * room
+    note_room(w)
 
 
 @inner
-def entry_at(w, r, i):
-    """The message of server i that router r holds, -1 if none."""
-    e = server(w, i).message
+def _new_entry(w):
+    """A fresh entry; storage must have room."""
+    e = w.entries_free
+    if e >= 0:
+        w.entries_free = entry_of(w, e).next
+    else:
+        e = w.entries_used
+        w.entries_used += 1
+    note_room(w)
+    return e
+
+
+@inner
+def _free_entry(w, e):
+    """Give an entry back."""
+    entry_of(w, e).next = w.entries_free
+    w.entries_free = e
+
+
+@inner
+def message_at(w, r, i):
+    """The message of server i that router r holds: an entry, FIRST or NONE."""
+    s = server(w, i)
+    if s.holder < 0:
+        return NONE
+    if s.holder == r:
+        return FIRST
+    e = s.further
     while e >= 0 and entry_of(w, e).router != r:
         e = entry_of(w, e).next
-    return e
+    return e if e >= 0 else NONE
+
+
+@inner
+def place_of(w, i, e):
+    """Where message e of server i stands in its list."""
+    return server(w, i).place if e < 0 else entry_of(w, e).place
 
 
 @inner
@@ -77,77 +109,104 @@ def _poorest_router(w):
 def send(w, i):
     """Server i has become idle: it sends its message. Storage must have room."""
     s = server(w, i)
-    if w.fate == KEEP and s.message >= 0:
+    if w.fate == KEEP and s.holder >= 0:
         return
     r = _poorest_router(w)
     w.sent += 1
-    if s.message >= 0 and entry_at(w, r, i) >= 0:
+    if s.holder >= 0 and message_at(w, r, i) != NONE:
         w.absorbed += 1
         return
     records = message_list(w, r * w.n_pools + s.pool)
     if records.count == records.room:
         _lengthen(w, records)
-    e = w.entries_free
-    if e >= 0:
-        w.entries_free = entry_of(w, e).next
+    e = FIRST
+    if s.holder < 0:
+        s.holder, s.place = r, records.count
     else:
-        e = w.entries_used
-        w.entries_used += 1
-    record = entry_of(w, e)
-    record.server, record.router, record.position = i, r, records.count
-    record.next = s.message
-    s.message = e
-    place = held(w, records.begin + records.count)
-    place.entry, place.server = e, i
+        e = _new_entry(w)
+        record = entry_of(w, e)
+        record.router, record.place, record.next = r, records.count, s.further
+        s.further = e
+    message = held(w, records.begin + records.count)
+    message.time, message.server, message.entry = w.clock, i, e
     records.count += 1
     router(w, r).held += 1
     w.outstanding += 1
     if w.memory_on:
-        since(w, r * w.n_servers + i).time = w.clock
         sent_since(w, r * w.n_servers + i).jobs = 0
 
 
 @inner
-def drop(w, e):
-    """Message e leaves its router's list and its server's chain."""
-    record = entry_of(w, e)
-    s = server(w, record.server)
-    records = message_list(w, record.router * w.n_pools + s.pool)
-    records.count -= 1
-    last, place = held(w, records.begin + records.count), held(w, records.begin + record.position)
-    place.entry, place.server = last.entry, last.server
-    entry_of(w, last.entry).position = record.position
-    if s.message == e:
-        s.message = record.next
+def _moved(w, message, place):
+    """A message has come to another place of its list."""
+    if message.entry < 0:
+        server(w, message.server).place = place
     else:
-        before = s.message
+        entry_of(w, message.entry).place = place
+
+
+@inner
+def _forget_first(w, s):
+    """Server s has lost its first message: a further one, if there is any, becomes the first."""
+    e = s.further
+    if e < 0:
+        s.holder = -1
+        return
+    record = entry_of(w, e)
+    s.holder, s.place, s.further = record.router, record.place, record.next
+    records = message_list(w, s.holder * w.n_pools + s.pool)
+    held(w, records.begin + s.place).entry = FIRST
+    _free_entry(w, e)
+
+
+@inner
+def _forget_further(w, s, e):
+    """Entry e leaves the chain of server s."""
+    if s.further == e:
+        s.further = entry_of(w, e).next
+    else:
+        before = s.further
         while entry_of(w, before).next != e:
             before = entry_of(w, before).next
-        entry_of(w, before).next = record.next
-    record.next = w.entries_free
-    w.entries_free = e
-    router(w, record.router).held -= 1
+        entry_of(w, before).next = entry_of(w, e).next
+    _free_entry(w, e)
+
+
+@inner
+def drop(w, i, e):
+    """Message e of server i leaves its router's list; the list's last takes its place."""
+    s = server(w, i)
+    r = s.holder if e < 0 else entry_of(w, e).router
+    place = place_of(w, i, e)
+    records = message_list(w, r * w.n_pools + s.pool)
+    records.count -= 1
+    last, here = held(w, records.begin + records.count), held(w, records.begin + place)
+    here.time, here.server, here.entry = last.time, last.server, last.entry
+    _moved(w, here, place)
+    if e < 0:
+        _forget_first(w, s)
+    else:
+        _forget_further(w, s, e)
+    router(w, r).held -= 1
     w.outstanding -= 1
 
 
 @inner
 def use(w, r, i):
     """Router r sends a job to server i: its message of i, if it holds one, is used up."""
-    e = server(w, i).message
-    if e >= 0:
-        e = entry_at(w, r, i)
-        if e >= 0:
-            drop(w, e)
-            w.used += 1
-            if w.memory_on:
-                sent_since(w, r * w.n_servers + i).jobs = 0
+    e = message_at(w, r, i)
+    if e != NONE:
+        drop(w, i, e)
+        w.used += 1
+        if w.memory_on:
+            sent_since(w, r * w.n_servers + i).jobs = 0
 
 
 @inner
 def fills_idle(w, i):
     """A job has come to idle server i by other means than the use of its message."""
-    if w.fate == WITHDRAW and server(w, i).message >= 0:
-        drop(w, server(w, i).message)
+    if w.fate == WITHDRAW and server(w, i).holder >= 0:
+        drop(w, i, FIRST)
         w.withdrawn += 1
 
 

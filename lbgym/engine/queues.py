@@ -80,9 +80,8 @@ def _count_class(w, i, klass, change):
     """The jobs of a class in server i change by `change`, and with them the units in use."""
     server(w, i).used += change * job_class(w, klass).units
     c = class_jobs(w, i * w.n_classes + klass)
-    c.area += c.jobs * (w.clock - c.changed)
-    c.changed = w.clock
     c.jobs += change
+    c.moment -= change * w.clock
 
 
 @inner
@@ -109,8 +108,7 @@ def append(w, i, j):
             p.shortest = k
         if k > p.longest:
             p.longest = k
-    t.area += t.servers * (w.clock - t.changed)
-    t.changed = w.clock
+    t.moment -= w.clock
     t.servers += 1
     if k == 1:
         w.idle -= 1
@@ -148,8 +146,7 @@ def shorten(w, i, j):
     s.length = k - 1
     p = pool(w, s.pool)
     t = tail(w, p.tails + k)
-    t.area += t.servers * (w.clock - t.changed)
-    t.changed = w.clock
+    t.moment += w.clock
     t.servers -= 1
     if w.sorted_on:
         _swap(w, i, p.first + t.servers)
@@ -163,7 +160,6 @@ def shorten(w, i, j):
 
 @inner
 def count_present(w, change):
-    """The number in system changes by `change`; its integral is brought up to now."""
-    w.area += w.present * (w.clock - w.area_to)
-    w.area_to = w.clock
+    """The number in system changes by `change`."""
+    w.moment -= change * w.clock
     w.present += change

@@ -5,6 +5,7 @@ from numba import types
 from .access import entry, inner, rule_type, world
 from .events import advance, apply, begin, fill, is_balanced
 from .layout import ARRIVAL, BALANCED, DECIDE, DONE, GROW, NOTHING, PAUSE
+from .messages import note_room
 from .start import clear, has_start_room
 
 _EVENTS_PER_CALL = 4_000_000
@@ -43,6 +44,12 @@ def restart_trajectory(address):
 def fill_trajectory(address):
     """`fill_servers`."""
     return fill_servers(world(address))
+
+
+@entry(types.void(types.int64))
+def note_message_room(address):
+    """`note_room`."""
+    note_room(world(address))
 
 
 @entry(types.boolean(types.int64))

@@ -17,7 +17,6 @@ from .access import (
     sent_since_read,
     server,
     service_of,
-    since,
     start_of,
 )
 from .layout import FIRST_MOVING, JOBS, LEVELS, LIST_ROOM, NOTHING, PAST_MOVING, RECORDS
@@ -45,7 +44,7 @@ def clear(w, address):
     for i in range(w.n_servers):
         s = server(w, i)
         s.length, s.used, s.reading = 0, 0, 0
-        s.head, s.tail, s.message = -1, -1, -1
+        s.head, s.tail, s.holder, s.further = -1, -1, -1, -1
         if w.sorted_on:
             order(w, i).server = i
             s.position = i
@@ -55,8 +54,7 @@ def clear(w, address):
         job_class(w, k).arrivals, job_class(w, k).blocked = 0, 0
     for r in range(w.n_routers):
         router(w, r).held = 0
-    for k in range(w.size_since):
-        since(w, k).time = 0.0
+    for k in range(w.size_sent_at):
         sent_at(w, k).time = -math.inf
         sent_since(w, k).jobs = 0
     for k in range(w.size_sent_since_read):

@@ -16,7 +16,7 @@ from lbgym.system import System
 from . import layout
 from .layout import RECORDS, WORLD
 from .random import LAYERS
-from .run import clear_world, fill_trajectory, restart_trajectory
+from .run import clear_world, fill_trajectory, note_message_room, restart_trajectory
 
 _FATES = {"withdraw": layout.WITHDRAW, "keep": layout.KEEP, "resend": layout.RESEND}
 _WARM_TAIL = 1e-13
@@ -118,7 +118,7 @@ class State:
         made("works", len(self.arrays["jobs"]) if w["drawn"] else 0)
         made("tails", 0)
         made("order", n if w["sorted_on"] else 0)
-        for name in ("since", "sent_at", "sent_since"):
+        for name in ("sent_at", "sent_since"):
             made(name, routers * n if memory else 0)
         made("sent_since_read", routers * n if read_memory else 0)
         made("candidates", samples)
@@ -127,7 +127,7 @@ class State:
         made("params", len(params))["value"] = params
         made("scratch", scratch)
         made("start", n)
-        made("entries", n if messages else 0)
+        made("entries", n if messages and w["fate"] == layout.RESEND else 0)
         made("held", 4 * n + 4 * layout.LIST_ROOM * routers * pools if messages else 0)
         self.arrays["layers"] = LAYERS
         self._fill_pools()
@@ -404,6 +404,8 @@ class State:
         elif need == layout.ENTRIES:
             self._lengthen("entries", max(16, len(self.arrays["entries"])))
         w["need"] = layout.NOTHING
+        if w["messages_on"]:
+            note_message_room(self.address)
 
     def _lengthen(self, name: str, more: int) -> None:
         old = self.arrays[name]
@@ -426,7 +428,6 @@ class State:
         end = int(pools[pool]["tails"]) + more
         grown = self._make("tails", len(old) + more)
         grown[:end], grown[end + more :] = old[:end], old[end:]
-        grown["changed"][end : end + more] = 0.0
         pools["levels"][pool] += more
         pools["tails"][pool + 1 :] += more
         self.link()

@@ -25,7 +25,6 @@ from lbgym.engine.access import (
     candidate_of,
     class_jobs,
     doubles,
-    entry_of,
     floats,
     held,
     inner,
@@ -37,10 +36,9 @@ from lbgym.engine.access import (
     sent_since,
     sent_since_read,
     server,
-    since,
 )
 from lbgym.engine.layout import ARRIVAL, RESAMPLE
-from lbgym.engine.messages import entry_at
+from lbgym.engine.messages import NONE, message_at, place_of
 from lbgym.engine.queues import vacancy
 from lbgym.engine.service import work_left
 from lbgym.engine.state import State
@@ -326,17 +324,17 @@ def _sampled(w, i):
 @inner
 def _message_cell(w, code, i):
     """A message column of server i."""
-    e = entry_at(w, w.router, i)
-    if e < 0:
+    e = message_at(w, w.router, i)
+    if e == NONE:
         return _ZERO
     if code == MESSAGE:
         return _ONE
+    first, place, own = w.router * w.n_pools, place_of(w, i, e), server(w, i).pool
     if code == MESSAGE_AGE:
-        return _age(w.clock, since(w, w.router * w.n_servers + i).time)
-    position = entry_of(w, e).position
-    for p in range(server(w, i).pool):
-        position += message_list(w, w.router * w.n_pools + p).count
-    return np.float32(position + 1)
+        return _age(w.clock, held(w, message_list(w, first + own).begin + place).time)
+    for p in range(own):
+        place += message_list(w, first + p).count
+    return np.float32(place + 1)
 
 
 @inner
@@ -403,14 +401,14 @@ def _fill_messages(w, code, p):
     for j in range(w.n_pools):
         records = message_list(w, w.router * w.n_pools + j)
         for k in range(records.count):
-            i = held(w, records.begin + k).server
+            message = held(w, records.begin + k)
             seen += 1
             if code == MESSAGE:
-                p[i] = _ONE
+                p[message.server] = _ONE
             elif code == MESSAGE_ORDER:
-                p[i] = np.float32(seen)
+                p[message.server] = np.float32(seen)
             else:
-                p[i] = _age(w.clock, since(w, w.router * w.n_servers + i).time)
+                p[message.server] = _age(w.clock, message.time)
 
 
 @inner

@@ -54,7 +54,7 @@ totals_at = record_reader(TOTALS)
 @inner
 def area_now(w):
     """Time integral of the number in system."""
-    return w.area + w.present * (w.clock - w.area_to)
+    return w.present * w.clock + w.moment
 
 
 @inner

@@ -28,7 +28,6 @@ _CONSTANT = ("layers", "warm", "laws", "law_values", "phases", "jumps", "batch_b
 _COLD = (
     "servers",
     "entries",
-    "since",
     "sent_at",
     "sent_since",
     "jobs",
