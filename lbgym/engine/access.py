@@ -29,9 +29,9 @@ import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
+from numba.extending import intrinsic, lower_getattr, models, register_model
 
-from .layout import ARRAYS, RECORDS, WORLD
+from .layout import ARRAYS, LEAN, RECORDS, WORLD
 
 COMPILED = not numba.config.DISABLE_JIT
 CHECKED = os.environ.get("LBGYM_CHECKED", "") not in ("", "0")
@@ -251,6 +251,44 @@ if COMPILED:
         """The world record at an address."""
         return _world_at(address)
 
+    class LeanWorld(types.Record):
+        """The type of the world record of a lean system: some of its scalars are constants."""
+
+        def __init__(self, record: types.Record) -> None:
+            fields = [
+                (name, {"type": field.type, "offset": field.offset})
+                for name, field in record.fields.items()
+            ]
+            super().__init__(fields, record.size, record.aligned)
+            self.name = f"Lean{self.name}"  # compiled functions are named by their types
+
+    register_model(LeanWorld)(models.RecordModel)
+
+    def _constant(name: str, value: float) -> None:
+        @lower_getattr(LeanWorld, name)
+        def get(context, builder, kind, record):
+            return context.get_constant(kind.typeof(name), value)
+
+    for _name, _value in LEAN.items():
+        _constant(_name, _value)
+
+    _lean_type = LeanWorld(world_type)
+    _lean_at = _record_at(_lean_type)
+
+    @inner
+    def lean_world(address):
+        """The world record of a lean system."""
+        return _lean_at(address)
+
+    @intrinsic
+    def any_world(typing_context, w):
+        """The world record w as rules take it."""
+
+        def code(context, builder, signature, arguments):
+            return builder.bitcast(arguments[0], context.get_value_type(world_type))
+
+        return world_type(w), code
+
     @intrinsic
     def _bits(typing_context, value):
         def code(context, builder, signature, arguments):
@@ -385,6 +423,12 @@ else:
     def world(address: Any) -> Any:
         """The world record at an address."""
         return _python_record(address, WORLD)
+
+    lean_world = world
+
+    def any_world(w: Any) -> Any:
+        """The world record w."""
+        return w
 
     def bits(value: Any) -> int:
         """The 64 bits of a float as an integer."""

@@ -132,9 +132,9 @@ def tick(w):
     if length == 0:
         return
     p = pool(w, row.pool)
-    if p.shares:
+    if w.shared and p.shares:
         depart(w, i, remove(w, i, min(int(part * length), length - 1)))
-    elif row.klass >= 0:
+    elif w.units_on and row.klass >= 0:
         place = seated(w, i, row.klass, min(int(part * row.seats), row.seats - 1))
         if place >= 0:
             depart(w, i, remove(w, i, place))

@@ -273,6 +273,7 @@ SCALARS: list[tuple[str, str, str]] = [
     ("trace_routers", "i8", "1: the trace has routers"),
     ("drawn", "i8", "1: sizes are drawn at arrival, 0: memoryless"),
     ("slotted", "i8", "1: time runs in slots"),
+    ("shared", "i8", "1: some pool shares its speed among its jobs"),
     ("n_seats", "i8", "seats of all servers, 0 unless `drawn`"),
     ("n_ticks", "i8", "rows of `ticks`"),
     ("n_classes", "i8", "classes of jobs"),
@@ -378,6 +379,26 @@ WORLD = np.dtype(
     + [(f"size_{name}", "i8") for name in ARRAYS],
     align=True,
 )
+
+# What a *lean* system is: jobs of one class and of exponential sizes that arrive one by one in a
+# Poisson process, stay where they are placed, and of which routers remember nothing. For such a
+# system the run loop is compiled with these scalars as constants.
+LEAN: dict[str, float] = {
+    "drawn": 0,
+    "slotted": 0,
+    "plain_arrivals": 1,
+    "trace_routers": 0,
+    "trace_classes": 0,
+    "n_classes": 1,
+    "n_edges": 0,
+    "units_on": 0,
+    "read_interval": np.inf,
+    "migration_rate": 0.0,
+    "memory_on": 0,
+    "read_memory_on": 0,
+    "router_samples": 1,
+    "shared": 0,
+}
 
 # The scalars that a trajectory begins anew with lie between these bytes of the world.
 FIRST_MOVING, PAST_MOVING = (int(WORLD.fields[name][1]) for name in ("clock", "need"))  # type: ignore[index]

@@ -2,7 +2,7 @@
 
 from numba import types
 
-from .access import entry, inner, rule_type, world
+from .access import any_world, entry, inner, lean_world, rule_type, world
 from .events import advance, apply, begin, fill, is_balanced
 from .layout import ARRIVAL, BALANCED, DECIDE, DONE, GROW, NOTHING, PAUSE
 from .messages import note_room
@@ -98,15 +98,14 @@ def run_to_balance(address, move_rule):
     return BALANCED
 
 
-@entry(types.int64(types.int64, rule_type, rule_type, types.int64))
-def run_until(address, place_rule, move_rule, arrivals):
+@inner
+def _run(w, place_rule, move_rule, arrivals):
     """Advance, decide and apply until so many jobs have been placed or lost.
 
     DONE, GROW, INVALID or PAUSE; call again to go on. A run rests at its next decision, as an
     environment does. A decision that is made but cannot be carried out for want of room is kept
     (`w.chosen`) and not made twice.
     """
-    w = world(address)
     last_event = w.events + _EVENTS_PER_CALL
     while True:
         if w.kind == NOTHING:
@@ -117,9 +116,9 @@ def run_until(address, place_rule, move_rule, arrivals):
             return DONE
         if not w.chosen:
             if w.kind == ARRIVAL:
-                w.action = place_rule(w)
+                w.action = place_rule(any_world(w))
             else:
-                w.action = move_rule(w)
+                w.action = move_rule(any_world(w))
             w.chosen = 1
         status = apply(w, w.action)
         if status != DECIDE:
@@ -127,3 +126,15 @@ def run_until(address, place_rule, move_rule, arrivals):
         w.chosen = 0
         if w.events > last_event:
             return PAUSE
+
+
+@entry(types.int64(types.int64, rule_type, rule_type, types.int64))
+def run_until(address, place_rule, move_rule, arrivals):
+    """`_run`."""
+    return _run(world(address), place_rule, move_rule, arrivals)
+
+
+@entry(types.int64(types.int64, rule_type, rule_type, types.int64))
+def run_lean_until(address, place_rule, move_rule, arrivals):
+    """`_run` of a lean system: the same, compiled for nothing else."""
+    return _run(lean_world(address), place_rule, move_rule, arrivals)

@@ -93,6 +93,7 @@ class State:
         w["drawn"], w["slotted"] = sizes or system.draws_sizes, system.slotted
         w["read_interval"] = np.inf if system.read_interval is None else system.read_interval
         w["units_on"] = system.has_units
+        w["shared"] = any(pool.discipline == "ps" for pool in system.pools)
         w["n_edges"] = len(system.edges)
         w["n_classes"] = len(system.class_shares)
         w["migration_rate"] = system.migration_rate
@@ -298,6 +299,11 @@ class State:
     def __setstate__(self, values: dict[str, Any]) -> None:
         self.__dict__.update(values)
         self.link()
+
+    def is_lean(self) -> bool:
+        """Whether the system is one for which `run_lean_until` is compiled."""
+        w = self.world[0]
+        return all(w[name] == value for name, value in layout.LEAN.items())
 
     def copy(self) -> State:
         """An independent copy that goes on from here."""
