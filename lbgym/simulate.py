@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from lbgym import stats
 from lbgym.engine import Overload, State, layout
-from lbgym.engine.run import run_lean_until, run_to_balance, run_until
+from lbgym.engine.run import run_to_balance, run_until
 from lbgym.policies import Policy, make
 from lbgym.stats import Estimate
 from lbgym.system import System, as_system
@@ -48,7 +48,7 @@ class RuleRun:
     def run_to(self, arrivals: int, progress: Callable[[int], None]) -> None:
         """Go on until so many jobs have arrived."""
         state = self.state
-        run = (run_lean_until if state.is_lean() else run_until).ready()
+        run = run_until.of(state)
         done = int(state.world[0]["arrivals"])
         while done < arrivals:
             goal = min(done + CHUNK, arrivals)

@@ -139,7 +139,7 @@ def run(system, policy, jobs, seed, start="empty"):
 
 def proceed(state, place, move, arrivals):
     """Go on until so many jobs have arrived."""
-    advance = run_until.ready()
+    advance = run_until.of(state)
     while (status := advance(state.address, place, move, arrivals)) != layout.DONE:
         assert status in (layout.GROW, layout.PAUSE)
         if status == layout.GROW:

@@ -51,7 +51,7 @@ def started(system: System, policy: str, seed: int = 0, **options: object) -> tu
 def go(state: State, policy: object, arrivals: int) -> None:
     place, move = policy.rules()
     while True:
-        status = run_until.ready()(state.address, place, move, arrivals)
+        status = run_until.of(state)(state.address, place, move, arrivals)
         if status == layout.DONE:
             return
         assert status in (layout.GROW, layout.PAUSE)

@@ -317,7 +317,7 @@ def engine_run(policy, seed, arrivals, start="empty"):
     state.seed(np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed))))
     state.begin(start)
     place, move = policy.rules()
-    while (status := run_until(state.address, place, move, arrivals)) != DONE:
+    while (status := run_until.of(state)(state.address, place, move, arrivals)) != DONE:
         if status != PAUSE:
             state.grow()
     return state

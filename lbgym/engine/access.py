@@ -1,6 +1,7 @@
 """How engine code is compiled, and how it reaches a record of the running system.
 
-*Compiling.* `inner` marks a function that is compiled into its callers. `entry` marks one that
+*Compiling.* `inner` marks a function that is compiled into its callers, `never_lean` one that a
+*lean* system never reaches (`layout.LEAN`). `entry` marks one that
 Python calls: it is compiled at first use with an explicit signature and cached on disk. Numba's
 file cache does not notice an edit in another module that a cached function uses (numba#1833), so
 the cache folder is named by a hash of all the sources that hold compiled code.
@@ -23,13 +24,13 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic, lower_getattr, models, register_model
+from numba.extending import intrinsic, lower_getattr, models, overload, register_model
 
 from .layout import ARRAYS, LEAN, RECORDS, WORLD
 
@@ -97,7 +98,8 @@ def cache_by_sources() -> Iterator[None]:
         numba.config.CACHE_DIR = before
 
 
-inner = numba.njit(error_model="numpy")
+_inlined = {"error_model": "numpy", "forceinline": True}
+inner = numba.njit(**_inlined)
 
 
 class Entry:
@@ -128,12 +130,27 @@ class Entry:
         compiled = self.ready()
         return next(iter(compiled.overloads.values())).entry_point if COMPILED else compiled
 
+    def of(self, state: Any) -> Any:
+        """`ready`, whatever the running system."""
+        return self.ready()
+
     def __call__(self, *arguments: Any) -> Any:
         return self.ready()(*arguments)
 
     def __reduce__(self) -> str:
         """Pickled and copied by name, as functions are."""
         return self.__name__
+
+
+class Pair(NamedTuple):
+    """A function compiled for every system and once more for lean ones."""
+
+    general: Entry
+    lean: Entry
+
+    def of(self, state: Any) -> Any:
+        """The compiled function for a running system."""
+        return (self.lean if state.is_lean() else self.general).ready()
 
 
 def _ignoring_wraparound(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -259,8 +276,12 @@ if COMPILED:
                 (name, {"type": field.type, "offset": field.offset})
                 for name, field in record.fields.items()
             ]
-            super().__init__(fields, record.size, record.aligned)
-            self.name = f"Lean{self.name}"  # compiled functions are named by their types
+            # One field more, never read: Numba would take a record of the same fields for this one.
+            fields.append(("lean", {"type": types.int64, "offset": record.size}))
+            super().__init__(fields, record.size + 8, record.aligned)
+
+        def can_convert_to(self, typing_context: Any, other: Any) -> None:
+            """Nothing compiled for every system serves for lean ones unasked."""
 
     register_model(LeanWorld)(models.RecordModel)
 
@@ -279,6 +300,25 @@ if COMPILED:
     def lean_world(address):
         """The world record of a lean system."""
         return _lean_at(address)
+
+    def never_lean(result: Any = None) -> Any:
+        """Mark an `inner` function that lean systems never reach, whose first argument is w: for
+        them it is compiled to nothing but a result of the right type."""
+
+        def mark(function: Any) -> Any:
+            def reach(*arguments):
+                """What compiled code calls."""
+
+            def nothing(*arguments):
+                return result
+
+            @overload(reach, strict=False, jit_options=_inlined)
+            def choose(w, *others):
+                return nothing if isinstance(w, LeanWorld) else function
+
+            return reach
+
+        return mark
 
     @intrinsic
     def any_world(typing_context, w):
@@ -336,7 +376,7 @@ if COMPILED:
             kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
             hint = builder.module.declare_intrinsic("llvm.prefetch.p0", fnty=kind)
             place = builder.inttoptr(arguments[0], pointer)
-            builder.call(hint, [place, number(0), number(2), number(1)])
+            builder.call(hint, [place, number(0), number(3), number(1)])
             return context.get_dummy_value()
 
         return types.void(types.int64), code
@@ -425,6 +465,10 @@ else:
         return _python_record(address, WORLD)
 
     lean_world = world
+
+    def never_lean(result: Any = None) -> Any:
+        """Nothing to be marked."""
+        return lambda function: function
 
     def any_world(w: Any) -> Any:
         """The world record w."""

@@ -210,8 +210,12 @@ ARRAYS: dict[str, tuple[str, str, list[tuple[str, str, str]]]] = {
         "room",
         [
             ("servers", "i8", "servers of the pool that hold at least k jobs"),
-            ("moment", "f8", "times at which it fell less times at which it rose, summed: its "
-             "time integral is servers x clock + moment"),
+            (
+                "moment",
+                "f8",
+                "times at which it fell less times at which it rose, summed: its "
+                "time integral is servers x clock + moment",
+            ),
         ],
     ),
     "order": ("order", "n_servers", [("server", "i4", "servers of a pool, longest first")]),
@@ -381,7 +385,7 @@ WORLD = np.dtype(
 )
 
 # What a *lean* system is: jobs of one class and of exponential sizes that arrive one by one in a
-# Poisson process, stay where they are placed, and of which routers remember nothing. For such a
+# Poisson process and stay where they are placed, no reads of all queues. For such a
 # system the run loop is compiled with these scalars as constants.
 LEAN: dict[str, float] = {
     "drawn": 0,
@@ -394,7 +398,6 @@ LEAN: dict[str, float] = {
     "units_on": 0,
     "read_interval": np.inf,
     "migration_rate": 0.0,
-    "memory_on": 0,
     "read_memory_on": 0,
     "router_samples": 1,
     "shared": 0,

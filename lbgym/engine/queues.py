@@ -6,7 +6,18 @@ distribution exactly, and, when servers are kept sorted (longest first), it is a
 level begins - so the shortest queue is found, and the order kept, in O(1).
 """
 
-from .access import class_jobs, inner, job, job_class, order, pool, server, tail, work_of
+from .access import (
+    class_jobs,
+    inner,
+    job,
+    job_class,
+    never_lean,
+    order,
+    pool,
+    server,
+    tail,
+    work_of,
+)
 from .layout import JOBS, LEVELS
 
 
@@ -75,7 +86,7 @@ def _swap(w, i, place):
     s.position = place
 
 
-@inner
+@never_lean()
 def _count_class(w, i, klass, change):
     """The jobs of a class in server i change by `change`, and with them the units in use."""
     server(w, i).used += change * job_class(w, klass).units

@@ -1,8 +1,12 @@
-"""The compiled entries: begin a trajectory, step it, or run it with a rule in one loop."""
+"""The compiled entries: begin a trajectory, step it, or run it with a rule in one loop.
+
+Those of a `Pair` are compiled twice, the second time for lean systems alone (`layout.LEAN`), which
+drops what these never need.
+"""
 
 from numba import types
 
-from .access import any_world, entry, inner, lean_world, rule_type, world
+from .access import Pair, any_world, entry, inner, lean_world, rule_type, world
 from .events import advance, apply, begin, fill, is_balanced
 from .layout import ARRIVAL, BALANCED, DECIDE, DONE, GROW, NOTHING, PAUSE
 from .messages import note_room
@@ -12,9 +16,8 @@ _EVENTS_PER_CALL = 4_000_000
 
 
 @inner
-def restart(address):
+def restart(w, address):
     """Clear a running system and draw the first times and the queue lengths of time 0."""
-    w = world(address)
     clear(w, address)
     begin(w)
 
@@ -35,15 +38,23 @@ def clear_world(address):
 
 
 @entry(types.void(types.int64))
-def restart_trajectory(address):
-    """`restart`."""
-    restart(address)
+def _restart_any(address):
+    restart(world(address), address)
+
+
+@entry(types.void(types.int64))
+def _restart_lean(address):
+    restart(lean_world(address), address)
 
 
 @entry(types.int64(types.int64))
-def fill_trajectory(address):
-    """`fill_servers`."""
+def _fill_any(address):
     return fill_servers(world(address))
+
+
+@entry(types.int64(types.int64))
+def _fill_lean(address):
+    return fill_servers(lean_world(address))
 
 
 @entry(types.void(types.int64))
@@ -129,12 +140,15 @@ def _run(w, place_rule, move_rule, arrivals):
 
 
 @entry(types.int64(types.int64, rule_type, rule_type, types.int64))
-def run_until(address, place_rule, move_rule, arrivals):
-    """`_run`."""
+def _run_any(address, place_rule, move_rule, arrivals):
     return _run(world(address), place_rule, move_rule, arrivals)
 
 
 @entry(types.int64(types.int64, rule_type, rule_type, types.int64))
-def run_lean_until(address, place_rule, move_rule, arrivals):
-    """`_run` of a lean system: the same, compiled for nothing else."""
+def _run_lean(address, place_rule, move_rule, arrivals):
     return _run(lean_world(address), place_rule, move_rule, arrivals)
+
+
+restart_trajectory = Pair(_restart_any, _restart_lean)  # (address): `restart`
+fill_trajectory = Pair(_fill_any, _fill_lean)  # (address): `fill_servers`
+run_until = Pair(_run_any, _run_lean)  # (address, place rule, move rule, arrivals): `_run`

@@ -9,7 +9,7 @@ the least of these (Sleator and Tarjan 1986). Joining, leaving and moving cost O
 
 import math
 
-from .access import finish, inner, job, pool, seat_of, server, service_of, work_of
+from .access import finish, inner, job, never_lean, pool, seat_of, server, service_of, work_of
 from .queues import shorten
 
 
@@ -142,7 +142,7 @@ def _first_seat(p, i):
     return p.first_seat + (i - p.first) * p.seats
 
 
-@inner
+@never_lean()
 def enter(w, i, j):
     """Job j, with its work left, has joined the tail of server i."""
     s = server(w, i)
@@ -189,7 +189,7 @@ def _free_seat(w, i, seat, first, seats, pace):
     _set_finish(w, last, math.inf)
 
 
-@inner
+@never_lean()
 def take_out(w, i, j):
     """Job j leaves server i, done or not; `left` is its work left."""
     s = server(w, i)
@@ -215,7 +215,7 @@ def take_out(w, i, j):
         _free_seat(w, i, this.seat, first, p.seats, p.pace)
 
 
-@inner
+@never_lean(-1)
 def job_at(w, i, place):
     """The job at a place of server i, 0 the head."""
     j = server(w, i).head
@@ -243,7 +243,7 @@ def work_left(w, i):
     return total
 
 
-@inner
+@never_lean(0.0)
 def expected_response(w, i):
     """Response time of the arriving job in server i by the work left there.
 

@@ -323,9 +323,9 @@ class State:
         random dispatch), or one queue length for each server.
         """
         self.prepare(start)
-        restart_trajectory(self.address)
+        restart_trajectory.of(self)(self.address)
         self._check_number(int(self.arrays["start"]["length"].sum()))
-        while fill_trajectory(self.address) == layout.GROW:
+        while fill_trajectory.of(self)(self.address) == layout.GROW:
             self.grow()
 
     def clear(self) -> None:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from lbgym.engine.access import (
     Entry,
+    Pair,
     call_with,
     code_address,
     entry,
@@ -55,7 +56,7 @@ DESK = np.dtype(
     ],
     align=True,
 )
-_NEAR = 4096  # bytes of the next row that are asked for while one is stepped
+_NEAR = 2048  # bytes of the next row that are asked for while one is stepped
 MASKED = 5  # status: the action is masked
 desk_at = record_reader(DESK)
 
@@ -65,14 +66,14 @@ desk_signature = types.void(types.int64, types.int64)
 class Functions(NamedTuple):
     """What a kind of environment brings."""
 
-    step: Entry
-    begin: Entry
-    show: Entry
-    mask: Entry
+    step: Entry | Pair
+    begin: Entry | Pair
+    show: Entry | Pair
+    mask: Entry | Pair
 
-    def bind(self, desks: NDArray[Any]) -> tuple[Any, ...]:
-        """Write their addresses into desks; returns what must be kept alive."""
-        ready = [function.ready() for function in self]
+    def bind(self, desks: NDArray[Any], state: Any) -> tuple[Any, ...]:
+        """Write their addresses into desks of a running system; returns what must be kept alive."""
+        ready = [function.of(state) for function in self]
         for name, compiled in zip(self._fields, ready, strict=True):
             desks[f"at_{name}"] = code_address(compiled, desk_signature)
         return tuple(ready)

@@ -11,12 +11,15 @@ from numpy.typing import NDArray
 
 from lbgym.engine import layout
 from lbgym.engine.access import (
+    Pair,
+    any_world,
     call_rule,
     candidate_of,
     code_address,
     flags,
     held,
     inner,
+    lean_world,
     message_list,
     pool,
     record_reader,
@@ -154,7 +157,7 @@ def _to_next_decision(w, table, action, masked):
         if w.kind != NOTHING:
             if not w.chosen:
                 if table.at_place and w.kind == ARRIVAL:
-                    w.action = call_rule(table.at_place, w)
+                    w.action = call_rule(table.at_place, any_world(w))
                     w.chosen = 1
                 else:
                     status = _choose(w, table, action, masked)
@@ -174,9 +177,9 @@ def _to_next_decision(w, table, action, masked):
 
 
 @inner
-def _go_on(desk, action):
+def _go_on(desk, w, action):
     """Go on to the next decision and note at the desk what came of it."""
-    w, table = world(desk.at_world), table_at(desk.at_task)
+    table = table_at(desk.at_task)
     desk.status = _to_next_decision(w, table, action, desk.masked)
     if not is_done(desk.status):
         return
@@ -188,28 +191,45 @@ def _go_on(desk, action):
     observe(w, view_at(table.at_view), desk.at_row)
 
 
-@desk_entry
-def step(address, action):
-    """Carry out an action, if a decision is pending, and go on to the next decision."""
-    _go_on(desk_at(address), action)
-
-
-@desk_entry
-def begin(address, afresh):
+@inner
+def _begin(desk, w, afresh):
     """A new trajectory up to its first decision."""
-    desk = desk_at(address)
     if afresh:
-        fresh_streams(desk, world(desk.at_world))
-        restart(desk.at_world)
+        fresh_streams(desk, w)
+        restart(w, desk.at_world)
         desk.beginning = 2
     if desk.beginning == 2:
-        if fill_servers(world(desk.at_world)) == GROW:
+        if fill_servers(w) == GROW:
             desk.status = GROW
             return
         desk.beginning = 1
-    _go_on(desk, 0)
+    _go_on(desk, w, 0)
     if is_done(desk.status):
         desk.beginning, desk.reward, desk.dt, desk.truncated = 0, 0.0, 0.0, 0
+
+
+@desk_entry
+def _step_any(address, action):
+    desk = desk_at(address)
+    _go_on(desk, world(desk.at_world), action)
+
+
+@desk_entry
+def _step_lean(address, action):
+    desk = desk_at(address)
+    _go_on(desk, lean_world(desk.at_world), action)
+
+
+@desk_entry
+def _begin_any(address, afresh):
+    desk = desk_at(address)
+    _begin(desk, world(desk.at_world), afresh)
+
+
+@desk_entry
+def _begin_lean(address, afresh):
+    desk = desk_at(address)
+    _begin(desk, lean_world(desk.at_world), afresh)
 
 
 @desk_entry
@@ -227,6 +247,10 @@ def mask(address, at_mask):
     allowed = flags(at_mask)
     for action in range(table.choices):
         allowed[action] = 1 if _allowed(w, table, action) else 0
+
+
+step = Pair(_step_any, _step_lean)  # carry out an action and go on to the next decision
+begin = Pair(_begin_any, _begin_lean)  # `_begin`
 
 
 # --- the task -------------------------------------------------------------------------------------

@@ -146,7 +146,7 @@ class Row:
         this = self.desk[0]
         this["at_world"] = self.state.address
         this["at_task"] = self.record.link()
-        self._kept = self.task.FUNCTIONS.bind(self.desk)
+        self._kept = self.task.FUNCTIONS.bind(self.desk, self.state)
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in ("address", "_kept")}
