@@ -312,7 +312,7 @@ if COMPILED:
             def nothing(*arguments):
                 return result
 
-            @overload(reach, strict=False, jit_options=_inlined)
+            @overload(reach, strict=False, jit_options={"error_model": "numpy"})
             def choose(w, *others):
                 return nothing if isinstance(w, LeanWorld) else function
 

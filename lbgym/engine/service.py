@@ -225,7 +225,7 @@ def job_at(w, i, place):
 
 
 # --- work -----------------------------------------------------------------------------------------
-@inner
+@never_lean(0.0)
 def work_left(w, i):
     """Work of the jobs in server i that is not yet done."""
     s = server(w, i)

@@ -14,6 +14,7 @@ from lbgym.engine.access import (
     Pair,
     any_world,
     call_rule,
+    call_with,
     candidate_of,
     code_address,
     flags,
@@ -192,7 +193,7 @@ def _go_on(desk, w, action):
 
 
 @inner
-def _begin(desk, w, afresh):
+def _begin(address, desk, w, afresh):
     """A new trajectory up to its first decision."""
     if afresh:
         fresh_streams(desk, w)
@@ -203,7 +204,7 @@ def _begin(desk, w, afresh):
             desk.status = GROW
             return
         desk.beginning = 1
-    _go_on(desk, w, 0)
+    call_with(desk.at_step, address, 0)  # not compiled a second time
     if is_done(desk.status):
         desk.beginning, desk.reward, desk.dt, desk.truncated = 0, 0.0, 0.0, 0
 
@@ -223,34 +224,58 @@ def _step_lean(address, action):
 @desk_entry
 def _begin_any(address, afresh):
     desk = desk_at(address)
-    _begin(desk, world(desk.at_world), afresh)
+    _begin(address, desk, world(desk.at_world), afresh)
 
 
 @desk_entry
 def _begin_lean(address, afresh):
     desk = desk_at(address)
-    _begin(desk, lean_world(desk.at_world), afresh)
+    _begin(address, desk, lean_world(desk.at_world), afresh)
 
 
-@desk_entry
-def show(address, _):
+@inner
+def _show(desk, w):
     """Write the observation of the pending decision."""
-    desk = desk_at(address)
-    observe(world(desk.at_world), view_at(table_at(desk.at_task).at_view), desk.at_row)
+    observe(w, view_at(table_at(desk.at_task).at_view), desk.at_row)
 
 
 @desk_entry
-def mask(address, at_mask):
-    """1 for each action that is allowed now."""
+def _show_any(address, _):
     desk = desk_at(address)
-    w, table = world(desk.at_world), table_at(desk.at_task)
+    _show(desk, world(desk.at_world))
+
+
+@desk_entry
+def _show_lean(address, _):
+    desk = desk_at(address)
+    _show(desk, lean_world(desk.at_world))
+
+
+@inner
+def _mask(desk, w, at_mask):
+    """1 for each action that is allowed now."""
+    table = table_at(desk.at_task)
     allowed = flags(at_mask)
     for action in range(table.choices):
         allowed[action] = 1 if _allowed(w, table, action) else 0
 
 
+@desk_entry
+def _mask_any(address, at_mask):
+    desk = desk_at(address)
+    _mask(desk, world(desk.at_world), at_mask)
+
+
+@desk_entry
+def _mask_lean(address, at_mask):
+    desk = desk_at(address)
+    _mask(desk, lean_world(desk.at_world), at_mask)
+
+
 step = Pair(_step_any, _step_lean)  # carry out an action and go on to the next decision
 begin = Pair(_begin_any, _begin_lean)  # `_begin`
+show = Pair(_show_any, _show_lean)  # `_show`
+mask = Pair(_mask_any, _mask_lean)  # `_mask`
 
 
 # --- the task -------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from lbgym.engine.access import (
     inner,
     integers,
     message_list,
+    never_lean,
     pool,
     record_reader,
     sent_at,
@@ -337,7 +338,7 @@ def _message_cell(w, code, i):
     return np.float32(place + 1)
 
 
-@inner
+@never_lean(_ZERO)
 def _neighbours(w, view, i):
     """m / (1 + m), m the mean queue length of the neighbours of server i."""
     places = integers(view.at_neighbours)
