@@ -116,11 +116,13 @@ def test_message_lists_grow_and_stay_consistent(fate):
         seen = set()
         for k, row in enumerate(lists):
             for place in range(row["count"]):
-                e = entries[held[row["begin"] + place]["entry"]]
-                assert e["router"] == k // 2
-                assert e["position"] == place
-                assert state.arrays["servers"][e["server"]]["pool"] == k % 2
-                seen.add((int(e["router"]), int(e["server"])))
+                message = held[row["begin"] + place]
+                sender, e = state.arrays["servers"][message["server"]], message["entry"]
+                router = sender["holder"] if e < 0 else entries["router"][e]
+                assert router == k // 2
+                assert (sender["place"] if e < 0 else entries["place"][e]) == place
+                assert sender["pool"] == k % 2
+                seen.add((int(router), int(message["server"])))
         assert len(seen) == state.world[0]["outstanding"]
 
 

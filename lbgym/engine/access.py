@@ -268,7 +268,7 @@ if COMPILED:
         """The world record at an address."""
         return _world_at(address)
 
-    class LeanWorld(types.Record):
+    class LeanWorld(types.Record):  # type: ignore[misc]
         """The type of the world record of a lean system: some of its scalars are constants."""
 
         def __init__(self, record: types.Record) -> None:
