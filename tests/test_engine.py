@@ -229,8 +229,8 @@ def test_an_edited_callee_takes_effect_although_the_caller_is_cached(tmp_path):
 @pytest.mark.skipif(os.name != "posix", reason="sends a signal")
 def test_ctrl_c_stops_a_simulation_within_seconds():
     code = (
-        "import lbgym; lbgym.simulate('mm1', 'random', jobs=1000); print('on', flush=True); "
-        "lbgym.simulate('mm1', 'random', jobs=10**12)"
+        "import lbgym; lbgym.simulate('mm1', 'random', jobs=10**12, "
+        "progress=lambda done, planned: print('on', flush=True))"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", code],
