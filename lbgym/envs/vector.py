@@ -61,7 +61,7 @@ class DecisionVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         Values of the system that each row draws anew, from a generator of its own, whenever it is
         reset, for example ``{"load": [0.5, 0.95], "pools[0].speed": [1, 4], "routers": {"values":
         [[0.5, 0.5], [0.8, 0.2]]}}`` (see `lbgym.envs.randomize`). The shape must stay as it is.
-        Drawing takes about half a millisecond a row; `systems` are those of the running episodes.
+        Drawing takes about a millisecond a row; `systems` are those of the running episodes.
     others
         As for the single environment.
 
