@@ -20,6 +20,7 @@ CART = "CartPole-v1"
 STEPS = 200_000  # of a single environment in a turn
 DECISIONS = 500_000  # of many rows in a turn
 ROWS = 1024
+MANY_ROWS = 4096  # shared by threads
 
 Turn = Callable[[], float]
 
@@ -119,12 +120,12 @@ def vector(effort: Effort) -> Iterator[Line]:
 
 
 def vector_threads(effort: Effort) -> Iterator[Line]:
-    """4,096 rows of 100 servers, on two threads over on one: wall time.
+    """Many rows of 100 servers, on two threads over on one: wall time.
 
     Only two free cores can halve it; so the CPU time of the busier thread, and of the one that
     waits for them, is told too.
     """
-    rows, decisions = 4096, effort.of(2 * DECISIONS)
+    rows, decisions = MANY_ROWS, effort.of(2 * DECISIONS)
     sides, critical = {}, {}
     for count in (1, 2):
         env = gym.make_vec(ENV, rows, system=flagship_like(100).to_dict(), threads=count)
