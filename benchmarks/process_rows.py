@@ -37,7 +37,6 @@ print(time.process_time() - begun)
 MEMORY = """
 import lbgym
 from benchmarks.measure import flagship_like, resident_bytes
-from benchmarks.simulate_rows import engine_turn
 import numpy as np
 from lbgym.policies import make
 from lbgym.simulate import RuleRun
