@@ -1,6 +1,6 @@
 """A million servers: PULL and JSQ(2) beside their mean field, with time and memory.
 
-    python -m baselines.million            # about five minutes
+    python -m baselines.million            # a few minutes, half a gigabyte
     python -m baselines.million --quick    # 10,000 servers, under 20 seconds, no files
 
 Half the servers of speed 1, half of speed 2, limit 10, four routers, load .9. Each of several

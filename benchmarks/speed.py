@@ -7,8 +7,8 @@ Each line: what, measured, what must be reached, what is aimed at, the factor st
 the aim, and the same of the stored table. All that are compared alternate in short turns in one
 run, and each shows its best turn in CPU time: what other programs on the machine do disturbs a
 ratio little, an absolute number more. (Lines on threads and on SubprocVecEnv are in wall time and
-want free cores.) A run of the whole table without ``--quick`` replaces the stored one,
-``benchmarks/results/speed.json``.
+want free cores.) Without ``--quick`` the lines replace theirs in the stored table,
+``benchmarks/results/speed.json``; another machine begins a new one.
 """
 
 from __future__ import annotations
@@ -74,6 +74,16 @@ def measure(groups: Sequence[str], effort: Effort, last: Mapping[str, Any]) -> l
     return lines
 
 
+def updated(last: Mapping[str, Any], lines: Sequence[Line]) -> dict[str, Any]:
+    """The stored table with new lines; each knows how busy the machine was."""
+    here = machine()
+    load = here.pop("load")
+    kept = last["lines"] if last.get("machine") == here else []
+    rows = {row["what"]: row for row in kept}
+    rows |= {line.what: {**asdict(line), "load": load} for line in lines}
+    return {"machine": here, "lines": list(rows.values())}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.speed",
@@ -89,9 +99,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     last = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     lines = measure(given.only or list(GROUPS), QUICK if given.quick else FULL, last)
-    if not given.only and not given.quick:
+    if not given.quick:
         RESULTS.parent.mkdir(exist_ok=True)
-        record = {"machine": machine(), "lines": [asdict(line) for line in lines]}
+        record = updated(last if given.only else {}, lines)
         RESULTS.write_text(json.dumps(record, indent=1) + "\n")
     return 0
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 
 from benchmarks.measure import Effort, Line
 
@@ -49,6 +50,8 @@ def share(vec: Any, rollouts: int, n_steps: int | None, clock: Callable[[], floa
             self.seconds += clock() - begun
             return result
 
+    vec.reset()
+    vec.step(np.zeros(ROWS, np.int64))  # what is compiled is loaded now
     watched = Stopwatch(vec)
     more = {} if n_steps is None else {"n_steps": n_steps}
     model = PPO("MlpPolicy", watched, seed=1, device="cpu", **more)  # type: ignore[arg-type]

@@ -77,11 +77,25 @@ def test_the_whole_table_is_printed_stored_and_compared_with_the_last(table, cap
     assert "2.00 x       4.5  6 over 2" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("arguments", [["--quick"], ["--only", "costs"]])
-def test_parts_of_the_table_are_not_stored(table, capsys, arguments):
-    assert speed.main(arguments) == 0
+def test_quick_tables_are_not_stored(table, capsys):
+    assert speed.main(["--quick"]) == 0
     assert not table.exists()
     assert "cost" in capsys.readouterr().out
+
+
+def test_some_lines_replace_theirs_on_the_same_machine(table):
+    speed.main([])
+    stored = json.loads(table.read_text())
+    for row in stored["lines"]:
+        row["measured"] = 7.0
+    table.write_text(json.dumps(stored))
+    speed.main(["--only", "costs"])
+    stored = json.loads(table.read_text())
+    assert [(row["what"], row["measured"]) for row in stored["lines"]] == [("rate", 7), ("cost", 3)]
+    stored["machine"]["cpu"] = "another"
+    table.write_text(json.dumps(stored))
+    speed.main(["--only", "costs"])
+    assert [row["what"] for row in json.loads(table.read_text())["lines"]] == ["cost"]
 
 
 def test_unknown_groups_are_refused(table, capsys):
