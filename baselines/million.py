@@ -37,7 +37,6 @@ RUNS = 4
 MEASURED = 10_000_000
 WARMUP = 10  # jobs a server
 LEVELS = 5  # of the tails that are told
-SMALLEST = 1e-5  # fraction of servers that is told
 FINITE = 100  # n servers may be so much over n away from infinitely many, relative
 
 
@@ -75,6 +74,11 @@ def peak_memory() -> float:
     return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
 
 
+def _at(tail: Sequence[float], k: int) -> float:
+    """P(Q >= k); what is left out is 0."""
+    return float(tail[k]) if k < len(tail) else 0.0
+
+
 def rows_of(policy: str, n: int, jobs: int, seed: int, runs: int) -> list[Row]:
     """All rows of a policy."""
     system = system_of(n)
@@ -99,12 +103,10 @@ def rows_of(policy: str, n: int, jobs: int, seed: int, runs: int) -> list[Row]:
     drift = [float(r.growth) / n for r in results]
     add("response", "jobs a server gained per unit time", drift, 0.0)
     for p, pool in enumerate(system.pools):
-        predicted = limit.queue_tail["pools"][p]
+        tails = [r.queue_tail["pools"][p] for r in results]
         for k in range(1, LEVELS + 1):
-            if k < len(predicted) and predicted[k] > SMALLEST:
-                tails = [r.queue_tail["pools"][p] for r in results]
-                values = [tail[k] if k < len(tail) else 0.0 for tail in tails]
-                add(f"tail {p}", f"speed {pool.speed:g}, P(Q >= {k})", values, predicted[k], k)
+            *values, predicted = (_at(tail, k) for tail in (*tails, limit.queue_tail["pools"][p]))
+            add(f"tail {p}", f"speed {pool.speed:g}, P(Q >= {k})", values, predicted, k)
     add("effort", "CPU ns a job", costs)
     add("effort", "peak memory so far, MB", [peak_memory()] * 2)
     return made
@@ -120,14 +122,16 @@ def study(quick: bool, seed: int) -> list[Row]:
 def draw(rows: list[Row]) -> Any:
     """Tails of the queue lengths, simulated and predicted."""
     picture, axes = figure(2)
-    for axis, policy in zip(axes[0], POLICIES, strict=True):
-        for p, (name, color) in enumerate((("speed 1", "C0"), ("speed 2", "C1"))):
+    for p, axis in enumerate(axes[0]):
+        for policy, color in zip(POLICIES, ("C0", "C1"), strict=True):
             some = part_of(rows, f"tail {p}", policy)
             k = [r.x for r in some]
-            axis.semilogy(k, [r.simulated for r in some], "o", color=color, label=name)
-            axis.semilogy(k, [r.prediction for r in some], "-", color=color, lw=1)
-        axis.set(title=policy, xlabel="k", ylabel="fraction of servers with at least k jobs")
-        axis.legend(title="10$^6$ servers (dots), mean field (lines)")
+            axis.plot(k, [r.simulated for r in some], "o", color=color, label=policy)
+            axis.plot(k, [r.prediction for r in some], "-", color=color, lw=1)
+        axis.set(title=f"servers of speed {p + 1}", xlabel="k", ylim=(-0.03, 1.03), xticks=k)
+        axis.set_ylabel("fraction with at least k jobs")
+        axis.grid(alpha=0.3)
+        axis.legend(title="a million servers (dots),\nmean field (lines)")
     return picture
 
 
