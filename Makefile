@@ -43,7 +43,7 @@ format: $(INSTALLED) ## format the code and mend what the linter can
 agreement: $(INSTALLED) ## table of theory against simulation, with z-scores
 	$(BIN)/python -m baselines.agreement
 
-bench: $(INSTALLED) ## measure the speed
+bench: $(INSTALLED) ## measure speed and memory, about ten minutes
 	$(BIN)/python -m benchmarks.speed
 
 # Libraries that want other versions, or weigh much, have an environment each: .venv-rllib, ...

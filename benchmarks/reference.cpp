@@ -1,10 +1,13 @@
 // Bare C++ loops of one system, the yardstick for the engine's speed.
 //
 // n servers, half of speed 1 and half of speed 2, FCFS, at most 10 jobs each; Poisson arrivals
-// at load .9; exponential sizes; 4 equal routers. Every job keeps its arrival time, every
-// response time goes into a histogram with 64 bins an octave.
+// at load .9; 4 equal routers. Every job keeps its arrival time, every response time goes into a
+// histogram with 64 bins an octave. Sizes have mean 1.
 //
-//   reference pull|jsq2 uniformised|lists n jobs seed
+//   reference pull|jsq2 uniformised|lists n warmup jobs seed
+//   reference pull|jsq2 tournament n warmup jobs seed erlang K
+//   reference pull|jsq2 tournament n warmup jobs seed lognormal SCV
+//   reference pull|jsq2 tournament n warmup jobs seed bounded-pareto ALPHA HIGH
 //
 // pull         pull-messages, fate withdraw: a server is idle if and only if one message of it
 //              is out; a router without messages sends to a uniform server
@@ -12,8 +15,12 @@
 // uniformised  each server has a potential-completion clock that ticks whether it is busy or not
 // lists        a unit-rate hazard is used up at the total service rate of the busy servers, and
 //              the server that completes is drawn from its pool's list of busy servers
+// tournament   sizes of another law, drawn at arrival; a winner tree over the servers' next
+//              completion times
 //
-// The first tenth of the jobs is the warm-up and is not timed. Prints one line of JSON: seconds
+// The first two have exponential sizes, which need not be drawn.
+//
+// The warm-up is not timed. Prints one line of JSON: seconds
 // (wall), cpu_seconds, the jobs (arrivals) timed and their estimates.
 
 #include <array>
@@ -24,6 +31,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <limits>
 #include <new>
 #include <vector>
 
@@ -62,6 +70,7 @@ struct Allocator {
 
 template <class T>
 using Array = std::vector<T, Allocator<T>>;
+using Lengths = Array<uint8_t>;
 
 // xoshiro256++ (Blackman and Vigna), seeded by splitmix64.
 class Stream {
@@ -99,26 +108,38 @@ class Stream {
   std::array<uint64_t, 4> state_;
 };
 
-// The queues: a ring of arrival times per server.
-struct Queues {
-  explicit Queues(uint32_t n) : length(n), head(n), arrival(size_t{n} * LIMIT) {}
+// What is kept of a job in the system.
+struct Job {
+  double arrival;
+};
 
-  void push(uint32_t server, double time) {
+struct SizedJob {
+  double arrival, size;
+};
+
+// The queues: a ring of jobs per server.
+template <class Kept>
+struct Queues {
+  explicit Queues(uint32_t n) : length(n), head(n), jobs(size_t{n} * LIMIT) {}
+
+  void push(uint32_t server, const Kept& job) {
     uint32_t place = head[server] + length[server]++;
     if (place >= LIMIT) place -= LIMIT;
-    arrival[size_t{server} * LIMIT + place] = time;
+    jobs[size_t{server} * LIMIT + place] = job;
   }
 
-  double pop(uint32_t server) {
+  const Kept& front(uint32_t server) const { return jobs[size_t{server} * LIMIT + head[server]]; }
+
+  Kept pop(uint32_t server) {
     const uint32_t place = head[server];
     head[server] = place + 1 == LIMIT ? 0 : place + 1;
     --length[server];
-    return arrival[size_t{server} * LIMIT + place];
+    return jobs[size_t{server} * LIMIT + place];
   }
 
-  Array<uint8_t> length;
+  Lengths length;
   Array<uint8_t> head;
-  Array<double> arrival;
+  Array<Kept> jobs;
 };
 
 // Bins linear within each octave, 64 of them, from 2^-32 to 2^32.
@@ -185,7 +206,7 @@ class Pull {
     for (uint32_t server = 0; server < n; ++server) became_idle(server);
   }
 
-  uint32_t choose(const Queues&, uint32_t router) {
+  uint32_t choose(const Lengths&, uint32_t router) {
     const uint32_t held = messages_.size(router);
     return held ? messages_.at(router, network_.below(held)) : network_.below(n_);
   }
@@ -203,11 +224,11 @@ class Jsq2 {
  public:
   Jsq2(uint32_t n, uint64_t seed) : n_(n), network_(seed, 2) {}
 
-  uint32_t choose(const Queues& queues, uint32_t) {
+  uint32_t choose(const Lengths& lengths, uint32_t) {
     const uint32_t first = network_.below(n_);
     uint32_t second = network_.below(n_ - 1);
     second += second >= first;  // in random order, so that the first may win the ties
-    return queues.length[first] <= queues.length[second] ? first : second;
+    return lengths[first] <= lengths[second] ? first : second;
   }
 
   void became_busy(uint32_t) {}
@@ -218,11 +239,56 @@ class Jsq2 {
   Stream network_;
 };
 
+// Laws of sizes, of mean 1.
+
+struct Erlang {
+  explicit Erlang(char** words) : phases(std::atoi(words[0])) {}
+
+  double draw(Stream& stream) const {
+    double product = 1.0;
+    for (int k = 0; k < phases; ++k) product *= 1.0 - stream.uniform();
+    return -std::log(product) / phases;
+  }
+
+  int phases;
+};
+
+struct Lognormal {
+  explicit Lognormal(char** words) : sigma(std::sqrt(std::log1p(std::atof(words[0])))) {}
+
+  // Box and Muller
+  double draw(Stream& stream) const {
+    const double radius = std::sqrt(2.0 * stream.exponential());
+    const double normal = radius * std::cos(2.0 * M_PI * stream.uniform());
+    return std::exp(sigma * (normal - 0.5 * sigma));
+  }
+
+  double sigma;
+};
+
+// Density proportional to x^(-alpha - 1) from 1 to high, then scaled.
+struct BoundedPareto {
+  explicit BoundedPareto(char** words) : alpha(std::atof(words[0])) {
+    const double high = std::atof(words[1]), beyond = std::pow(high, -alpha);
+    share = 1.0 - beyond;
+    low = share * (alpha - 1.0) / (alpha * (1.0 - std::pow(high, 1.0 - alpha)));
+  }
+
+  double draw(Stream& stream) const {
+    return low * std::pow(1.0 - stream.uniform() * share, -1.0 / alpha);
+  }
+
+  double alpha, share, low;
+};
+
 // Clocks: when the next service opportunity comes, and at which server.
 
 class Uniformised {
  public:
-  Uniformised(uint32_t n, uint64_t seed) : half_(n / 2), service_(seed, 1) { draw(0.0); }
+  using Kept = Job;
+  Uniformised(uint32_t n, uint64_t seed, char**) : half_(n / 2), service_(seed, 1) { draw(0.0); }
+
+  Job job(double now) { return {now}; }
 
   bool before(double, double time) const { return next_ < time; }
   double time(double) const { return next_; }
@@ -235,7 +301,8 @@ class Uniformised {
     return u < half_ ? u : half_ + (u - half_) / 2;
   }
 
-  void became_busy(uint32_t) {}
+  void became_busy(uint32_t, double, const Job&) {}
+  void goes_on(uint32_t, double, const Job&) {}
   void became_idle(uint32_t) {}
 
  private:
@@ -248,9 +315,12 @@ class Uniformised {
 
 class Lists {
  public:
-  Lists(uint32_t n, uint64_t seed) : half_(n / 2), service_(seed, 1), busy_(n, 2) {
+  using Kept = Job;
+  Lists(uint32_t n, uint64_t seed, char**) : half_(n / 2), service_(seed, 1), busy_(n, 2) {
     hazard_ = service_.exponential();
   }
+
+  Job job(double now) { return {now}; }
 
   bool before(double now, double time) const { return hazard_ < rate_ * (time - now); }
   double time(double now) const { return now + hazard_ / rate_; }
@@ -262,10 +332,12 @@ class Lists {
     return u < slow ? busy_.at(0, u) : busy_.at(1, (u - slow) / 2);
   }
 
-  void became_busy(uint32_t server) {
+  void became_busy(uint32_t server, double, const Job&) {
     busy_.add(server >= half_, server);
     rate_ += server >= half_ ? 2.0 : 1.0;
   }
+
+  void goes_on(uint32_t, double, const Job&) {}
 
   void became_idle(uint32_t server) {
     busy_.remove(server);
@@ -280,6 +352,53 @@ class Lists {
   double rate_ = 0.0;
 };
 
+template <class Law>
+class Tournament {
+ public:
+  using Kept = SizedJob;
+  Tournament(uint32_t n, uint64_t seed, char** words)
+      : n_(n), law_(words), service_(seed, 1), nodes_(2 * size_t{n}) {
+    for (uint32_t k = 0; k < 2 * n; ++k) nodes_[k] = {NEVER, k < n ? 0 : k - n};
+  }
+
+  SizedJob job(double now) { return {now, law_.draw(service_)}; }
+  bool before(double, double time) const { return nodes_[1].time < time; }
+  double time(double) const { return nodes_[1].time; }
+  void wait(double) {}
+  uint32_t server() const { return nodes_[1].server; }
+
+  void became_busy(uint32_t server, double now, const SizedJob& job) { goes_on(server, now, job); }
+  void goes_on(uint32_t server, double now, const SizedJob& job) {
+    set(server, now + (server >= n_ / 2 ? 0.5 * job.size : job.size));
+  }
+  void became_idle(uint32_t server) { set(server, NEVER); }
+
+ private:
+  struct Node {
+    double time;
+    uint32_t server;
+  };
+  static constexpr double NEVER = std::numeric_limits<double>::infinity();
+
+  void set(uint32_t server, double time) {
+    uint32_t k = n_ + server;
+    nodes_[k].time = time;
+    while (k > 1) {
+      const Node& one = nodes_[k];
+      const Node& other = nodes_[k ^ 1];
+      const Node winner = other.time < one.time ? other : one;
+      Node& parent = nodes_[k >>= 1];
+      if (parent.time == winner.time && parent.server == winner.server) return;
+      parent = winner;
+    }
+  }
+
+  uint32_t n_;
+  Law law_;
+  Stream service_;
+  Array<Node> nodes_;  // the winners of two each, the servers from n on
+};
+
 struct Estimates {
   uint64_t arrivals = 0, blocked = 0, waited = 0, departed = 0;
   double time = 0.0, area = 0.0, response = 0.0;
@@ -289,9 +408,9 @@ struct Estimates {
 template <class Policy, class Clock>
 class Simulation {
  public:
-  Simulation(uint32_t n, uint64_t seed)
+  Simulation(uint32_t n, uint64_t seed, char** words)
       : arrival_rate_(LOAD * 1.5 * n), arrivals_(seed, 0), queues_(n), policy_(n, seed),
-        clock_(n, seed), next_arrival_(arrivals_.exponential() / arrival_rate_) {}
+        clock_(n, seed, words), next_arrival_(arrivals_.exponential() / arrival_rate_) {}
 
   void run(uint64_t jobs) {
     const uint64_t end = estimates.arrivals + jobs;
@@ -320,7 +439,8 @@ class Simulation {
     now_ = now;
     next_arrival_ = now + arrivals_.exponential() / arrival_rate_;
     ++estimates.arrivals;
-    const uint32_t server = policy_.choose(queues_, arrivals_.below(ROUTERS));
+    const typename Clock::Kept job = clock_.job(now);
+    const uint32_t server = policy_.choose(queues_.length, arrivals_.below(ROUTERS));
     const uint32_t found = queues_.length[server];
     if (found == LIMIT) {
       ++estimates.blocked;
@@ -328,11 +448,11 @@ class Simulation {
     }
     if (found == 0) {
       policy_.became_busy(server);
-      clock_.became_busy(server);
+      clock_.became_busy(server, now, job);
     } else {
       ++estimates.waited;
     }
-    queues_.push(server, now);
+    queues_.push(server, job);
     change_present(+1);
   }
 
@@ -340,10 +460,12 @@ class Simulation {
     const double now = now_ = clock_.time(now_);
     const uint32_t server = clock_.server();
     if (queues_.length[server] == 0) return;
-    const double response = now - queues_.pop(server);
+    const double response = now - queues_.pop(server).arrival;
     if (queues_.length[server] == 0) {
       policy_.became_idle(server);
       clock_.became_idle(server);
+    } else {
+      clock_.goes_on(server, now, queues_.front(server));
     }
     change_present(-1);
     ++estimates.departed;
@@ -359,7 +481,7 @@ class Simulation {
 
   double arrival_rate_;
   Stream arrivals_;
-  Queues queues_;
+  Queues<typename Clock::Kept> queues_;
   Policy policy_;
   Clock clock_;
   double next_arrival_;
@@ -368,14 +490,13 @@ class Simulation {
 };
 
 template <class Policy, class Clock>
-int measure(uint32_t n, uint64_t jobs, uint64_t seed) {
-  Simulation<Policy, Clock> simulation(n, seed);
-  const uint64_t warmup = jobs / 10;
+int measure(uint32_t n, uint64_t warmup, uint64_t jobs, uint64_t seed, char** words) {
+  Simulation<Policy, Clock> simulation(n, seed, words);
   simulation.run(warmup);
   simulation.forget();
   const std::clock_t cpu_start = std::clock();
   const auto start = std::chrono::steady_clock::now();
-  simulation.run(jobs - warmup);
+  simulation.run(jobs);
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
   const double cpu_seconds = static_cast<double>(std::clock() - cpu_start) / CLOCKS_PER_SEC;
   const double seconds = elapsed.count();
@@ -393,23 +514,36 @@ int measure(uint32_t n, uint64_t jobs, uint64_t seed) {
   return 0;
 }
 
-int main(int count, char** words) {
-  if (count != 6) {
-    std::fprintf(stderr, "usage: reference pull|jsq2 uniformised|lists n jobs seed\n");
-    return 2;
-  }
-  const bool pull = !std::strcmp(words[1], "pull"), jsq2 = !std::strcmp(words[1], "jsq2");
-  const bool lists = !std::strcmp(words[2], "lists");
-  const bool uniformised = !std::strcmp(words[2], "uniformised");
-  const long long n = std::atoll(words[3]), jobs = std::atoll(words[4]);
+int refuse(const char* why) {
+  std::fprintf(stderr, "reference: %s; the head of reference.cpp says what it takes\n", why);
+  return 2;
+}
+
+bool same(const char* word, const char* name) { return !std::strcmp(word, name); }
+
+// words: policy, variant, n, warmup, jobs, seed, law, its arguments
+template <class Policy>
+int run(int count, char** words) {
+  const long long n = std::atoll(words[2]), jobs = std::atoll(words[4]);
+  const uint64_t warmup = std::strtoull(words[3], nullptr, 10);
   const uint64_t seed = std::strtoull(words[5], nullptr, 10);
-  if (!(pull || jsq2) || !(lists || uniformised) || n < 2 || n % 2 || n > 500000000 || jobs < 10) {
-    std::fprintf(stderr, "reference: unknown policy or variant, n odd or too large, few jobs\n");
-    return 2;
-  }
-  const uint32_t servers = static_cast<uint32_t>(n);
-  if (pull && lists) return measure<Pull, Lists>(servers, jobs, seed);
-  if (pull) return measure<Pull, Uniformised>(servers, jobs, seed);
-  if (lists) return measure<Jsq2, Lists>(servers, jobs, seed);
-  return measure<Jsq2, Uniformised>(servers, jobs, seed);
+  if (n < 2 || n % 2 || n > 500000000 || jobs < 1) return refuse("n odd or too large, or no jobs");
+  const auto with = [&](auto measured) { return measured(n, warmup, jobs, seed, words + 7); };
+  const char* variant = words[1];
+  if (same(variant, "uniformised")) return with(measure<Policy, Uniformised>);
+  if (same(variant, "lists")) return with(measure<Policy, Lists>);
+  if (!same(variant, "tournament") || count < 8) return refuse("unknown variant, or no law");
+  const char* law = words[6];
+  if (same(law, "erlang") && count == 8) return with(measure<Policy, Tournament<Erlang>>);
+  if (same(law, "lognormal") && count == 8) return with(measure<Policy, Tournament<Lognormal>>);
+  if (same(law, "bounded-pareto") && count == 9)
+    return with(measure<Policy, Tournament<BoundedPareto>>);
+  return refuse("unknown law, or not its arguments");
+}
+
+int main(int count, char** words) {
+  if (count < 7) return refuse("too few arguments");
+  if (same(words[1], "pull")) return run<Pull>(count - 1, words + 1);
+  if (same(words[1], "jsq2")) return run<Jsq2>(count - 1, words + 1);
+  return refuse("unknown policy");
 }

@@ -156,23 +156,29 @@ class NativeVecEnv(VecEnv):
         return list(chosen)
 
     def _single(self, k: int) -> Any:
-        """An environment like row k, made when first asked for; one for all of an equal system."""
+        """An environment like row k, made when first asked for; one for all of an equal system.
+
+        Of systems that are drawn it has the row's present one, and is made anew each time.
+        """
         spec = self.inner.spec
         if spec is None:
             raise ValueError("make_vec: needs an environment made by make_vec, which knows its id")
         system = spec.kwargs.get("system")
         several = isinstance(system, Sequence) and not isinstance(system, str)
-        key = k if several else 0
-        if key not in self._alike:
+        drawn = spec.kwargs.get("randomize") is not None
+        key = k if several or drawn else 0
+        if key not in self._alike or drawn:
             kept = {name: x for name, x in spec.kwargs.items() if name not in _OF_VECTORS}
             if several:
                 kept["system"] = system[k]
+            if drawn:
+                kept["system"] = self.inner.systems[k].to_dict()
             self._alike[key] = gym.make(spec.id, **kept).unwrapped
         return self._alike[key]
 
 
 # Arguments that single environments do not take.
-_OF_VECTORS = ("autoreset_mode", "threads", "num_envs", "vectorization_mode")
+_OF_VECTORS = ("autoreset_mode", "threads", "num_envs", "vectorization_mode", "randomize")
 
 
 def _word(mode: Any) -> Any:

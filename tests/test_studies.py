@@ -12,6 +12,7 @@ from baselines import (
     jsq_loss,
     local_choice,
     local_search,
+    million,
     multi_class_loss,
     order_based,
 )
@@ -25,6 +26,7 @@ STUDIES = (
     "order_based",
     "local_search",
     "local_choice",
+    "million",
     "jsq_loss",
     "multi_class_loss",
     "car_sharing",
@@ -96,6 +98,17 @@ def test_jsq_loss():
         assert one(rows, "static", "jsq(2)", load).simulated < 0.25 * theory.closed_form.erlang_b(
             5, 5 * load
         )
+
+
+def test_million():
+    for policy in million.POLICIES:
+        rows = million.rows_of(policy, 2_000, 100_000, 1, 3)
+        assert wrong(rows) == []
+        assert {r.part for r in rows} == {"response", "tail 0", "tail 1", "effort"}
+        limit = theory.mean_field(million.system_of(2_000), policy)
+        queues = million.queues_of(limit).reshape(2, 1_000)
+        assert queues.max() <= 10
+        assert queues.mean(axis=1) == pytest.approx(np.array(limit.jobs_per_pool) / 1_000, abs=0.01)
 
 
 def test_multi_class_loss():

@@ -176,6 +176,16 @@ class Row:
                 self.state.arrays[name] = array
         self.link()
 
+    def take_over(self, other: Row) -> None:
+        """Go on with the random streams and the start of another row, which ends here."""
+        self.state.arrays["streams"][...] = other.state.arrays["streams"]
+        self.desk[0]["seeded"], self.desk[0]["ended"] = (
+            other.desk[0]["seeded"],
+            other.desk[0]["ended"],
+        )
+        self.seeded = other.seeded
+        self.prepare(other.start)
+
     # --- beginning --------------------------------------------------------------------------------
     def seed(self, generator: np.random.Generator) -> None:
         """Fill the random streams."""
@@ -254,11 +264,19 @@ def gather(rows: Sequence[Row]) -> dict[str, NDArray[Any]]:
         strides = (stride, one.dtype.itemsize)
         shape = (len(rows), len(one))
         views[name] = np.ndarray(shape, one.dtype, block.data, first + places[name], strides)
-        for view, own in zip(views[name], parts, strict=True):
-            view[...] = own[name]
     for k, row in enumerate(rows):
-        row.own({name: view[k] for name, view in views.items()})
+        move(row, views, k)
     return views
+
+
+def move(row: Row, arrays: Mapping[str, NDArray[Any]], k: int) -> None:
+    """Move a row to place k of gathered memory."""
+    moved = {}
+    for name, own in row.owned().items():
+        if name in arrays and len(own) == arrays[name].shape[1]:
+            arrays[name][k][...] = own
+            moved[name] = arrays[name][k]
+    row.own(moved)
 
 
 # --- reading arguments ----------------------------------------------------------------------------

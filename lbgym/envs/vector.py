@@ -31,8 +31,9 @@ from .models import (
     LossEnv,
     StaleInformationEnv,
 )
+from .randomize import Randomizer
 from .shell import DecisionEnv, render_mode_given
-from .task import Row, Task, gather, whole
+from .task import Row, Task, gather, move, whole
 
 Bools = NDArray[np.bool_]
 
@@ -56,6 +57,11 @@ class DecisionVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     system
         As for the single environment; or a list of `num_envs` systems of equal shape (servers by
         pool, routers), one for each row.
+    randomize : dict, optional
+        Values of the system that each row draws anew, from a generator of its own, whenever it is
+        reset, for example ``{"load": [0.5, 0.95], "pools[0].speed": [1, 4], "routers": {"values":
+        [[0.5, 0.5], [0.8, 0.2]]}}`` (see `lbgym.envs.randomize`). The shape must stay as it is.
+        Drawing takes about a millisecond a row; `systems` are those of the running episodes.
     others
         As for the single environment.
 
@@ -76,6 +82,7 @@ class DecisionVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         max_episode_steps: int | None = None,
         render_mode: str | None = None,
         system: Any = None,
+        randomize: Mapping[str, Any] | None = None,
         **arguments: Any,
     ) -> None:
         self.num_envs = whole("num_envs", num_envs, 1)
@@ -83,9 +90,15 @@ class DecisionVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self.metadata = {**self.env_class.metadata, "autoreset_mode": self.autoreset_mode}
         self.render_mode = render_mode_given(render_mode, self.metadata["render_modes"])
         self._limit = _step_limit(max_episode_steps)
-        tasks = self._tasks(system, arguments)
+        self._arguments = arguments
+        tasks = self._tasks(system)
         self.task = tasks[0]
-        self.single_observation_space = _common_space(tasks)
+        self._randomizer = None
+        shown = tasks
+        if randomize is not None:
+            self._randomizer = self._randomizer_of(system, randomize)
+            shown = [*tasks, *self._extreme_tasks(self._randomizer)]
+        self.single_observation_space = _common_space(shown)
         self.single_action_space = self.task.action_space
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
@@ -93,22 +106,27 @@ class DecisionVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self._rows = [Row(tasks[k % len(tasks)], light=True) for k in range(self.num_envs)]
         self._generators: list[Any] = [None] * self.num_envs
         self._seeds: list[Any] = [None] * self.num_envs
+        self._draws: list[Any] = [None] * self.num_envs  # generators of the rows' systems
         self._steps = np.zeros(self.num_envs, np.int64)
         self._status = "new"
         self._try_start()
         self._gather()
 
-    def _tasks(self, system: Any, arguments: Mapping[str, Any]) -> list[Task]:
+    def _task(self, system: Any) -> Task:
+        """What the arguments mean for a system."""
+        task: Task = self.env_class.TASK(self.env_class.defaults, system=system, **self._arguments)
+        return task
+
+    def _tasks(self, system: Any) -> list[Task]:
         """One task for all rows, or one for each."""
-        defaults, make = self.env_class.defaults, self.env_class.TASK
-        if not isinstance(system, Sequence) or isinstance(system, str):
-            return [make(defaults, system=system, **arguments)]
+        if not _several(system):
+            return [self._task(system)]
         if len(system) != self.num_envs:
             raise ValueError(
                 f"system: must be one system or {self.num_envs} of them (num_envs), "
                 f"got {len(system)}"
             )
-        tasks = [make(defaults, system=one, **arguments) for one in system]
+        tasks = [self._task(one) for one in system]
         for k, task in enumerate(tasks):
             if task.shape() != tasks[0].shape():
                 raise ValueError(
@@ -116,6 +134,36 @@ class DecisionVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
                     f"{tasks[0].describe_shape()}, this one {task.describe_shape()}"
                 )
         return tasks
+
+    # --- drawing systems --------------------------------------------------------------------------
+    def _randomizer_of(self, system: Any, ranges: Mapping[str, Any]) -> Randomizer:
+        if _several(system):
+            raise ValueError("randomize: needs one system for all rows, got a list of them")
+        return Randomizer(self.task.system, ranges)
+
+    def _extreme_tasks(self, randomizer: Randomizer) -> list[Task]:
+        """Tasks at the ends of the ranges; ValueError if a row of one could not run."""
+        tasks = []
+        for system in randomizer.extremes():
+            task = self._task(system)
+            if task.shape() != self.task.shape():
+                raise ValueError(
+                    f"randomize: must not change the shape of the rows; the system has "
+                    f"{self.task.describe_shape()}, one in the ranges {task.describe_shape()}"
+                )
+            Row(task, light=True).prepare(task.start)
+            tasks.append(task)
+        return tasks
+
+    def _redraw(self, chosen: Bools) -> None:
+        """New systems, if they are drawn, for rows that are about to begin."""
+        if self._randomizer is None:
+            return
+        for k in np.flatnonzero(chosen).tolist():
+            row = Row(self._task(self._randomizer.draw(self._draws[k])), light=True)
+            row.take_over(self._rows[k])
+            move(row, self._arrays, k)
+            self._rows[k] = row
 
     def _try_start(self) -> None:
         """Raise now what an impossible start would raise at the first reset."""
@@ -180,6 +228,9 @@ class DecisionVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             elif self._rows[k].seeded:
                 continue
             self._rows[k].seed(self._generator(k))
+            self._draws[k] = np.random.default_rng(
+                np.random.SeedSequence(self._seeds[k], spawn_key=(1,))
+            )
 
     # --- Gymnasium's methods ----------------------------------------------------------------------
     def reset(
@@ -198,6 +249,7 @@ class DecisionVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             chosen = _reset_mask(rest.pop("reset_mask"), self.num_envs)
         starts = [row.task.start_of(rest) if rest else row.task.start for row in self._rows]
         self._seed(chosen, seed)
+        self._redraw(chosen)
         for k in np.flatnonzero(chosen):
             self._rows[k].prepare(starts[k])
         if masked and self._status == "new" and not chosen.all():
@@ -228,6 +280,8 @@ class DecisionVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         terminated, truncated = np.empty(n, np.bool_), np.empty(n, np.bool_)
         outcome = rewards, terminated, truncated, elapsed
         resets = self.autoreset_mode is AutoresetMode.NEXT_STEP
+        if resets:
+            self._redraw(ended)
         later = self._in_parts(self._step_part, resets, actions, int(obs.ctypes.data), *outcome)
         reasons: dict[int, str] = {}
         if later:
@@ -311,6 +365,7 @@ class DecisionVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             final[k] = obs[k].copy()
         ended: dict[str, Any] = {"final_obs": final, "_final_obs": over.copy()}
         ended |= {"final_info": _only(infos, over), "_final_info": over.copy()}
+        self._redraw(over)
         self._begin(over, obs)
         return ended | self._infos(np.ones(self.num_envs, np.bool_), np.where(over, 0.0, elapsed))
 
@@ -375,7 +430,7 @@ class DecisionVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     @property
     def systems(self) -> list[Any]:
-        """What each row simulates."""
+        """What each row simulates now."""
         return [row.state.system for row in self._rows]
 
 
@@ -414,6 +469,11 @@ def _add_reasons(infos: dict[str, Any], reasons: Mapping[int, str], n: int) -> N
         for k, reason in reasons.items():
             words[k], rows[k] = reason, True
         infos["overload"], infos["_overload"] = words, rows
+
+
+def _several(system: Any) -> bool:
+    """Whether there is a system for each row."""
+    return isinstance(system, Sequence) and not isinstance(system, str)
 
 
 def _mode(mode: Any) -> AutoresetMode:
