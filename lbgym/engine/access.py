@@ -1,10 +1,10 @@
 """How engine code is compiled, and how it reaches a record of the running system.
 
-*Compiling.* `inner` marks a function that is compiled into its callers, `never_lean` one that a
-*lean* system never reaches (`layout.LEAN`). `entry` marks one that
-Python calls: it is compiled at first use with an explicit signature and cached on disk. Numba's
-file cache does not notice an edit in another module that a cached function uses (numba#1833), so
-the cache folder is named by a hash of all the sources that hold compiled code.
+*Compiling.* `inner` marks a function that is compiled into its callers, `special` one that only
+some systems reach. `entry` marks one that Python calls: it is compiled at first use with an
+explicit signature and cached on disk. Numba's file cache does not notice an edit in another module
+that a cached function uses (numba#1833), so the cache folder is named by a hash of all the sources
+that hold compiled code.
 
 *Reaching.* The world record ``w`` holds addresses; `server(w, k)`, `job(w, j)` ... return the
 record at an address, which costs one addition. Passing the arrays themselves through helper
@@ -18,13 +18,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import hashlib
+import math
 import os
 import struct
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numba
 import numpy as np
@@ -32,7 +33,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, lower_getattr, models, overload, register_model
 
-from .layout import ARRAYS, LEAN, RECORDS, WORLD
+from .layout import ARRAYS, LEAN, RECORDS, SIZED, WORLD
 
 COMPILED = not numba.config.DISABLE_JIT
 CHECKED = os.environ.get("LBGYM_CHECKED", "") not in ("", "0")
@@ -142,15 +143,13 @@ class Entry:
         return self.__name__
 
 
-class Pair(NamedTuple):
-    """A function compiled for every system and once more for lean ones."""
-
-    general: Entry
-    lean: Entry
+class Variants(tuple[Entry, ...]):
+    """A function compiled for every system, then once more for each of `layout.PLAIN` (or some)."""
 
     def of(self, state: Any) -> Any:
         """The compiled function for a running system."""
-        return (self.lean if state.is_lean() else self.general).ready()
+        k = state.variant()
+        return self[k if k < len(self) else 0].ready()
 
 
 def _ignoring_wraparound(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -268,42 +267,53 @@ if COMPILED:
         """The world record at an address."""
         return _world_at(address)
 
-    class LeanWorld(types.Record):  # type: ignore[misc]
-        """The type of the world record of a lean system: some of its scalars are constants."""
+    class PlainWorld(types.Record):  # type: ignore[misc]
+        """The type of the world record of a plain system: some of its scalars are constants."""
 
-        def __init__(self, record: types.Record) -> None:
+        def __init__(self, name: str, constants: dict[str, float]) -> None:
             fields = [
-                (name, {"type": field.type, "offset": field.offset})
-                for name, field in record.fields.items()
+                (field, {"type": this.type, "offset": this.offset})
+                for field, this in world_type.fields.items()
             ]
             # One field more, never read: Numba would take a record of the same fields for this one.
-            fields.append(("lean", {"type": types.int64, "offset": record.size}))
-            super().__init__(fields, record.size + 8, record.aligned)
+            fields.append((name, {"type": types.int64, "offset": world_type.size}))
+            super().__init__(fields, world_type.size + 8, world_type.aligned)
+            self.constants = constants
 
         def can_convert_to(self, typing_context: Any, other: Any) -> None:
-            """Nothing compiled for every system serves for lean ones unasked."""
+            """Nothing compiled for other systems serves for these unasked."""
 
-    register_model(LeanWorld)(models.RecordModel)
+        def lacks(self, name: str) -> bool:
+            """Whether nothing special is to be done for this scalar's sake."""
+            return self.constants.get(name, math.nan) == LEAN.get(name, 0)
 
-    def _constant(name: str, value: float) -> None:
-        @lower_getattr(LeanWorld, name)
+    register_model(PlainWorld)(models.RecordModel)
+
+    def _constant(name: str) -> None:
+        @lower_getattr(PlainWorld, name)
         def get(context, builder, kind, record):
-            return context.get_constant(kind.typeof(name), value)
+            return context.get_constant(kind.typeof(name), kind.constants[name])
 
-    for _name, _value in LEAN.items():
-        _constant(_name, _value)
+    for _name in LEAN:
+        _constant(_name)
 
-    _lean_type = LeanWorld(world_type)
-    _lean_at = _record_at(_lean_type)
+    _lean_at = _record_at(PlainWorld("lean", LEAN))
+    _sized_at = _record_at(PlainWorld("sized", SIZED))
 
     @inner
     def lean_world(address):
         """The world record of a lean system."""
         return _lean_at(address)
 
-    def never_lean(result: Any = None) -> Any:
-        """Mark an `inner` function that lean systems never reach, whose first argument is w: for
-        them it is compiled to nothing but a result of the right type."""
+    @inner
+    def sized_world(address):
+        """The world record of a sized system."""
+        return _sized_at(address)
+
+    def special(name: str, result: Any = None) -> Any:
+        """Mark an `inner` function that a system reaches only if its scalar of that name is other
+        than `layout.LEAN` has it. For plain systems where it is not, it is compiled to nothing but
+        a result of the right type. Its first argument is w."""
 
         def mark(function: Any) -> Any:
             def reach(*arguments):
@@ -312,9 +322,9 @@ if COMPILED:
             def nothing(*arguments):
                 return result
 
-            @overload(reach, strict=False, jit_options={"error_model": "numpy"})
+            @overload(reach, strict=False, jit_options=_inlined)
             def choose(w, *others):
-                return nothing if isinstance(w, LeanWorld) else function
+                return nothing if isinstance(w, PlainWorld) and w.lacks(name) else function
 
             return reach
 
@@ -464,9 +474,9 @@ else:
         """The world record at an address."""
         return _python_record(address, WORLD)
 
-    lean_world = world
+    lean_world = sized_world = world
 
-    def never_lean(result: Any = None) -> Any:
+    def special(name: str, result: Any = None) -> Any:
         """Nothing to be marked."""
         return lambda function: function
 

@@ -6,7 +6,7 @@ another: policies that start from one seed see the same jobs, whatever they do w
 
 import math
 
-from .access import batch_below, inner, jump, law_of, law_value, never_lean, phase_of, trace_of
+from .access import batch_below, inner, jump, law_of, law_value, phase_of, special, trace_of
 from .layout import (
     ARRIVALS,
     DETERMINISTIC,
@@ -54,7 +54,7 @@ def _normal(w, s):
     return radius * math.cos(_TURN * uniform(w, s))
 
 
-@never_lean(0.0)
+@special("drawn", 0.0)
 def draw(w, k, s):
     """A variate of mean 1 by row k of `laws`, from stream s."""
     law = law_of(w, k)
@@ -172,7 +172,7 @@ def _batch(w):
     return k + 1
 
 
-@never_lean()
+@special("plain_arrivals")
 def schedule_arrival(w):
     """When the next job arrives: at once if it belongs to the batch, else at the next epoch."""
     if w.batch_left > 0:
@@ -183,7 +183,7 @@ def schedule_arrival(w):
     w.next_arrival = float(math.floor(w.epoch)) if w.slotted else w.epoch
 
 
-@never_lean()
+@special("plain_arrivals")
 def begin_arrivals(w):
     """The first arrival."""
     if w.process == MMPP:

@@ -23,7 +23,6 @@ from .access import (
     inner,
     job,
     job_class,
-    never_lean,
     order,
     pool,
     router,
@@ -32,6 +31,7 @@ from .access import (
     sent_since,
     sent_since_read,
     server,
+    special,
     start_of,
     tail,
     tick_row,
@@ -91,7 +91,7 @@ def depart(w, i, j):
         send(w, i)
 
 
-@never_lean(-1)
+@special("units_on", -1)
 def seated(w, i, klass, seat):
     """Place in server i of its seat-th job of a class, -1 if it has no more than `seat` of them."""
     j = server(w, i).head
@@ -147,7 +147,7 @@ def tick(w):
             depart(w, i, remove(w, i, place))
 
 
-@never_lean()
+@special("drawn")
 def complete(w):
     """The next completion, sizes being drawn."""
     seat = seat_of(w, finish(w, 1).seat)
@@ -156,7 +156,7 @@ def complete(w):
     depart(w, i, j)
 
 
-@never_lean()
+@special("slotted")
 def slot(w):
     """In slotted time: does the next server complete a job in this slot? One server an event."""
     i = w.slot_server
@@ -188,7 +188,7 @@ def schedule_other(w):
     w.next_other = min(w.next_ring, w.next_read)
 
 
-@never_lean()
+@special("read_interval")
 def read_all(w):
     """All queues are read (2 n messages)."""
     for i in range(w.n_servers):
@@ -204,7 +204,7 @@ def read_all(w):
 
 
 # --- resamplings --------------------------------------------------------------------------------
-@never_lean()
+@special("migration_rate")
 def schedule_ring(w):
     """When the next job resamples, the number in system being what it is now."""
     if w.present > 0:
@@ -215,14 +215,14 @@ def schedule_ring(w):
     schedule_other(w)
 
 
-@never_lean()
+@special("migration_rate")
 def consume_ring(w):
     """Use up the hazard that has passed at the rate in force; call before `present` changes."""
     w.ring_hazard -= (w.clock - w.ring_from) * w.migration_rate * w.present
     w.ring_from = w.clock
 
 
-@never_lean(False)
+@special("migration_rate", False)
 def ring(w):
     """A uniformly chosen job resamples; True if that is a decision.
 
@@ -253,7 +253,7 @@ def ring(w):
     return False
 
 
-@never_lean()
+@special("migration_rate")
 def migrate(w):
     """The resampling job moves from its source to its target, with its remaining work."""
     if w.drawn:

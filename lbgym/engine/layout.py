@@ -296,6 +296,7 @@ SCALARS: list[tuple[str, str, str]] = [
     ("sorted_on", "i8", "1: servers are kept sorted by queue length within their pool"),
     ("memory_on", "i8", "1: routers remember messages and sendings"),
     ("read_memory_on", "i8", "1: routers remember what they sent since the last read"),
+    ("watched", "i8", "1: `expected_response` is read even if sizes are drawn"),
     ("samples", "i8", "servers sampled for each job (0: none)"),
     ("replace", "i8", "1: sampled with replacement"),
     ("ring_asks", "i8", "1: a resampling job asks the server it draws"),
@@ -384,9 +385,9 @@ WORLD = np.dtype(
     align=True,
 )
 
-# What a *lean* system is: jobs of one class and of exponential sizes that arrive one by one in a
-# Poisson process and stay where they are placed, no reads of all queues. For such a
-# system the run loop is compiled with these scalars as constants.
+# Plain systems: jobs of one class that arrive one by one in a Poisson process, stay where they are
+# placed and need no units; queues are seen live; fcfs. For them functions are compiled with these
+# scalars as constants: *lean* ones with memoryless sizes, *sized* ones with drawn sizes, unwatched.
 LEAN: dict[str, float] = {
     "drawn": 0,
     "slotted": 0,
@@ -402,6 +403,8 @@ LEAN: dict[str, float] = {
     "router_samples": 1,
     "shared": 0,
 }
+SIZED: dict[str, float] = {**LEAN, "drawn": 1, "watched": 0}
+PLAIN = (LEAN, SIZED)
 
 # The scalars that a trajectory begins anew with lie between these bytes of the world.
 FIRST_MOVING, PAST_MOVING = (int(WORLD.fields[name][1]) for name in ("clock", "need"))  # type: ignore[index]

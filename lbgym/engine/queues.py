@@ -11,10 +11,10 @@ from .access import (
     inner,
     job,
     job_class,
-    never_lean,
     order,
     pool,
     server,
+    special,
     tail,
     work_of,
 )
@@ -86,7 +86,7 @@ def _swap(w, i, place):
     s.position = place
 
 
-@never_lean()
+@special("units_on")
 def _count_class(w, i, klass, change):
     """The jobs of a class in server i change by `change`, and with them the units in use."""
     server(w, i).used += change * job_class(w, klass).units

@@ -1,12 +1,12 @@
 """The compiled entries: begin a trajectory, step it, or run it with a rule in one loop.
 
-Those of a `Pair` are compiled twice, the second time for lean systems alone (`layout.LEAN`), which
-drops what these never need.
+`Variants` are compiled once for every system and once more for each sort of plain systems
+(`layout.PLAIN`), which drops what these never need.
 """
 
 from numba import types
 
-from .access import Pair, any_world, entry, inner, lean_world, rule_type, world
+from .access import Variants, any_world, entry, inner, lean_world, rule_type, sized_world, world
 from .events import advance, apply, begin, fill, is_balanced
 from .layout import ARRIVAL, BALANCED, DECIDE, DONE, GROW, NOTHING, PAUSE
 from .messages import note_room
@@ -47,6 +47,11 @@ def _restart_lean(address):
     restart(lean_world(address), address)
 
 
+@entry(types.void(types.int64))
+def _restart_sized(address):
+    restart(sized_world(address), address)
+
+
 @entry(types.int64(types.int64))
 def _fill_any(address):
     return fill_servers(world(address))
@@ -55,6 +60,11 @@ def _fill_any(address):
 @entry(types.int64(types.int64))
 def _fill_lean(address):
     return fill_servers(lean_world(address))
+
+
+@entry(types.int64(types.int64))
+def _fill_sized(address):
+    return fill_servers(sized_world(address))
 
 
 @entry(types.void(types.int64))
@@ -149,6 +159,11 @@ def _run_lean(address, place_rule, move_rule, arrivals):
     return _run(lean_world(address), place_rule, move_rule, arrivals)
 
 
-restart_trajectory = Pair(_restart_any, _restart_lean)  # (address): `restart`
-fill_trajectory = Pair(_fill_any, _fill_lean)  # (address): `fill_servers`
-run_until = Pair(_run_any, _run_lean)  # (address, place rule, move rule, arrivals): `_run`
+@entry(types.int64(types.int64, rule_type, rule_type, types.int64))
+def _run_sized(address, place_rule, move_rule, arrivals):
+    return _run(sized_world(address), place_rule, move_rule, arrivals)
+
+
+restart_trajectory = Variants((_restart_any, _restart_lean, _restart_sized))  # (address)
+fill_trajectory = Variants((_fill_any, _fill_lean, _fill_sized))  # (address): `fill_servers`
+run_until = Variants((_run_any, _run_lean, _run_sized))  # (address, two rules, arrivals): `_run`

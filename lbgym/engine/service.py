@@ -9,7 +9,7 @@ the least of these (Sleator and Tarjan 1986). Joining, leaving and moving cost O
 
 import math
 
-from .access import finish, inner, job, never_lean, pool, seat_of, server, service_of, work_of
+from .access import finish, inner, job, pool, seat_of, server, service_of, special, work_of
 from .queues import shorten
 
 
@@ -108,7 +108,7 @@ def _next_of_shared(w, i, seat, root):
     _set_finish(w, seat, time)
 
 
-@inner
+@special("shared")
 def _enter_shared(w, i, j, seat):
     _attain(w, i, server(w, i).length - 1)
     mine, this = service_of(w, i), work_of(w, j)
@@ -122,7 +122,7 @@ def _enter_shared(w, i, j, seat):
     _next_of_shared(w, i, seat, root)
 
 
-@inner
+@special("shared")
 def _exit_shared(w, i, j, seat):
     length = server(w, i).length
     _attain(w, i, length + 1)
@@ -142,13 +142,13 @@ def _first_seat(p, i):
     return p.first_seat + (i - p.first) * p.seats
 
 
-@never_lean()
+@special("drawn")
 def enter(w, i, j):
     """Job j, with its work left, has joined the tail of server i."""
     s = server(w, i)
     p = pool(w, s.pool)
     seat = _first_seat(p, i)
-    if p.shares:
+    if w.shared and p.shares:
         _enter_shared(w, i, j, seat)
     elif s.length <= p.seats:
         _occupy(w, seat + s.length - 1, j, p.pace)
@@ -189,7 +189,7 @@ def _free_seat(w, i, seat, first, seats, pace):
     _set_finish(w, last, math.inf)
 
 
-@never_lean()
+@special("drawn")
 def take_out(w, i, j):
     """Job j leaves server i, done or not; `left` is its work left."""
     s = server(w, i)
@@ -206,7 +206,7 @@ def take_out(w, i, j):
     p = pool(w, s.pool)
     first = _first_seat(p, i)
     this = work_of(w, j)
-    if p.shares:
+    if w.shared and p.shares:
         _exit_shared(w, i, j, first)
     elif this.seat < 0:
         _stop_waiting(w, i, j, behind)
@@ -215,7 +215,7 @@ def take_out(w, i, j):
         _free_seat(w, i, this.seat, first, p.seats, p.pace)
 
 
-@never_lean(-1)
+@special("migration_rate", -1)
 def job_at(w, i, place):
     """The job at a place of server i, 0 the head."""
     j = server(w, i).head
@@ -225,14 +225,14 @@ def job_at(w, i, place):
 
 
 # --- work -----------------------------------------------------------------------------------------
-@never_lean(0.0)
+@special("drawn", 0.0)
 def work_left(w, i):
     """Work of the jobs in server i that is not yet done."""
     s = server(w, i)
     p = pool(w, s.pool)
     mine = service_of(w, i)
     total = mine.waiting
-    if p.shares:
+    if w.shared and p.shares:
         if s.length > 0:
             since = (w.clock - mine.changed) * p.pace
             total = max(total - s.length * mine.attained - since, 0.0)
@@ -243,7 +243,7 @@ def work_left(w, i):
     return total
 
 
-@never_lean(0.0)
+@special("watched", 0.0)
 def expected_response(w, i):
     """Response time of the arriving job in server i by the work left there.
 

@@ -60,6 +60,8 @@ class State:
         Most jobs in the system; more raise `Overload`.
     histogram : bool
         Response times are counted.
+    watched : bool
+        `expected_response` is kept, also where sizes are drawn.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class State:
         scratch: int = 0,
         max_jobs: int = 10_000_000,
         histogram: bool = True,
+        watched: bool = False,
     ) -> None:
         self.system = system
         self.max_jobs = max_jobs
@@ -102,7 +105,7 @@ class State:
         w["messages_on"] = messages
         w["sorted_on"] = ordered or system.migration_rate > 0
         w["memory_on"], w["read_memory_on"] = memory, read_memory
-        w["samples"], w["replace"] = samples, system.replace
+        w["samples"], w["replace"], w["watched"] = samples, system.replace, watched
         w["ring_asks"], w["router_samples"] = ring_asks, router_samples
         w["n_params"], w["n_scratch"] = len(params), scratch
 
@@ -300,10 +303,13 @@ class State:
         self.__dict__.update(values)
         self.link()
 
-    def is_lean(self) -> bool:
-        """Whether the system is one for which `run_lean_until` is compiled."""
+    def variant(self) -> int:
+        """Which of compiled `Variants` is for this system: 0 those for any system."""
         w = self.world[0]
-        return all(w[name] == value for name, value in layout.LEAN.items())
+        for k, plain in enumerate(layout.PLAIN, 1):
+            if all(w[name] == value for name, value in plain.items()):
+                return k
+        return 0
 
     def copy(self) -> State:
         """An independent copy that goes on from here."""

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from lbgym.engine.access import (
     Entry,
-    Pair,
+    Variants,
     call_with,
     code_address,
     entry,
@@ -66,10 +66,10 @@ desk_signature = types.void(types.int64, types.int64)
 class Functions(NamedTuple):
     """What a kind of environment brings."""
 
-    step: Entry | Pair
-    begin: Entry | Pair
-    show: Entry | Pair
-    mask: Entry | Pair
+    step: Entry | Variants
+    begin: Entry | Variants
+    show: Entry | Variants
+    mask: Entry | Variants
 
     def bind(self, desks: NDArray[Any], state: Any) -> tuple[Any, ...]:
         """Write their addresses into desks of a running system; returns what must be kept alive."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from lbgym.engine import layout
 from lbgym.engine.access import (
-    Pair,
+    Variants,
     any_world,
     call_rule,
     call_with,
@@ -272,10 +272,10 @@ def _mask_lean(address, at_mask):
     _mask(desk, lean_world(desk.at_world), at_mask)
 
 
-step = Pair(_step_any, _step_lean)  # carry out an action and go on to the next decision
-begin = Pair(_begin_any, _begin_lean)  # `_begin`
-show = Pair(_show_any, _show_lean)  # `_show`
-mask = Pair(_mask_any, _mask_lean)  # `_mask`
+step = Variants((_step_any, _step_lean))  # carry out an action and go on to the next decision
+begin = Variants((_begin_any, _begin_lean))  # `_begin`
+show = Variants((_show_any, _show_lean))  # `_show`
+mask = Variants((_mask_any, _mask_lean))  # `_mask`
 
 
 # --- the task -------------------------------------------------------------------------------------
@@ -352,6 +352,7 @@ class DispatchTask(Task):
             "ordered": shown.ordered,
             "samples": shown.samples,
             "router_samples": self.router_samples,
+            "watched": True,
         }
         if self.placement is not None:  # its rule runs in the engine, and acts for all routers
             kept |= self.placement.parts.needs()

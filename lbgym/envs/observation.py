@@ -30,13 +30,13 @@ from lbgym.engine.access import (
     inner,
     integers,
     message_list,
-    never_lean,
     pool,
     record_reader,
     sent_at,
     sent_since,
     sent_since_read,
     server,
+    special,
 )
 from lbgym.engine.layout import ARRIVAL, RESAMPLE
 from lbgym.engine.messages import NONE, message_at, place_of
@@ -338,7 +338,7 @@ def _message_cell(w, code, i):
     return np.float32(place + 1)
 
 
-@never_lean(_ZERO)
+@special("n_edges", _ZERO)
 def _neighbours(w, view, i):
     """m / (1 + m), m the mean queue length of the neighbours of server i."""
     places = integers(view.at_neighbours)
