@@ -22,15 +22,16 @@ def _set_finish(w, seat, time):
     leaf.time = time
     leaf.seat = seat
     while k > 1:
-        best, other = finish(w, k), finish(w, k ^ 1)
-        if other.time < best.time or (other.time == best.time and other.seat < best.seat):
-            best = other
+        left, right = finish(w, k & -2), finish(w, k | 1)
+        later = right.time < left.time  # at equal times the left comes first
+        best = right.time if later else left.time
+        which = right.seat if later else left.seat
         k >>= 1
         parent = finish(w, k)
-        if parent.time == best.time and parent.seat == best.seat:
+        if parent.time == best and parent.seat == which:
             break
-        parent.time = best.time
-        parent.seat = best.seat
+        parent.time = best
+        parent.seat = which
     w.next_tick = finish(w, 1).time
 
 
