@@ -36,6 +36,7 @@ from lbgym.engine.access import (
     sent_since_read,
     server,
     service_of,
+    standing,
     stream,
     tail,
     world,
@@ -224,7 +225,7 @@ def _see_vacancy(w, i, shown):
     s = server(w, i)
     this = pool(w, s.pool)
     if w.units_on:
-        s.used = max(this.units - _whole(shown), 0)
+        standing(w, i).used = max(this.units - _whole(shown), 0)
     else:
         s.length = max(this.limit - _whole(shown), 0)
 

@@ -137,7 +137,7 @@ def test_servers_stay_sorted():
             assert sorted(mine) == list(range(this["first"], this["first"] + this["servers"]))
             assert all(np.diff(lengths[mine]) <= 0)
             assert this["shortest"] == lengths[mine].min()
-        assert (state.arrays["servers"]["position"][order] == np.arange(len(order))).all()
+        assert (state.arrays["standings"]["position"][order] == np.arange(len(order))).all()
 
 
 def test_too_many_jobs_are_an_overload_not_a_loss():

@@ -202,7 +202,7 @@ def test_vacancies_are_shown():
     classes, rng = set(), np.random.default_rng(0)
     for _ in range(2000):
         table = env.table(obs)
-        used = env._state.arrays["servers"]["used"]
+        used = env._state.arrays["standings"]["used"]
         assert np.array_equal(whole(table["vacancy"]), [4, 6, 8] - used)
         assert np.array_equal(whole(table["capacity"]), [4, 6, 8])
         assert table["class"] == env._state.world[0]["klass"]

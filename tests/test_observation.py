@@ -113,7 +113,7 @@ def test_every_column_is_what_the_engine_holds(fate):
         assert np.array_equal(table["candidate"], candidate)
         assert np.array_equal(whole(table["queue"]), lengths)
         assert np.array_equal(whole(table["queue_probed"]), np.where(candidate > 0, lengths, 0))
-        assert np.array_equal(table["queue_order"], state.arrays["servers"]["position"])
+        assert np.array_equal(table["queue_order"], state.arrays["standings"]["position"])
         assert np.array_equal(table["speed"], system.speeds)
         assert table["limit"] == pytest.approx([5 / 6] * 4 + [1] * 3)
         assert np.array_equal(table["capacity"], table["limit"])

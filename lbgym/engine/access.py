@@ -225,6 +225,7 @@ def accessor(name: str, dtype: np.dtype[Any]) -> Any:
 
 _accessors = {called: accessor(name, RECORDS[name]) for name, (called, _, _) in ARRAYS.items()}
 server = _accessors["server"]
+standing = _accessors["standing"]
 pool = _accessors["pool"]
 tick_row = _accessors["tick_row"]
 job_class = _accessors["job_class"]
@@ -258,6 +259,8 @@ param_of = _accessors["param"]
 scratch = _accessors["scratch"]
 start_of = _accessors["start"]
 warm_of = _accessors["warm"]
+
+_SERVER = RECORDS["servers"].itemsize
 
 if COMPILED:
     _world_at = _record_at(world_type)
@@ -398,6 +401,11 @@ if COMPILED:
             _prefetch(place)
 
     @inner
+    def prefetch_server(w, i):
+        """Ask for the record of server i."""
+        _prefetch(w.at_servers + i * _SERVER)
+
+    @inner
     def call_with(address, one, other):
         """Call the function ``void(int64, int64)`` at an address."""
         _call_with(address, one, other)
@@ -501,6 +509,8 @@ else:
 
     def prefetch(address: Any, size: Any) -> None:
         """Nothing to be asked for."""
+
+    prefetch_server = prefetch
 
     def call_with(address: Any, one: Any, other: Any) -> None:
         """Call the function ``void(int64, int64)`` of a number."""

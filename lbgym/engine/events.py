@@ -25,6 +25,7 @@ from .access import (
     job_class,
     order,
     pool,
+    prefetch_server,
     router,
     seat_of,
     sent_at,
@@ -120,6 +121,7 @@ def schedule_tick(w):
     i = min(int(y), p.servers - 1)
     w.tick_row = k
     w.tick_server = p.first + i
+    prefetch_server(w, w.tick_server)
     w.tick_part = y - i
 
 

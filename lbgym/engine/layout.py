@@ -25,9 +25,15 @@ ARRAYS: dict[str, tuple[str, str, list[tuple[str, str, str]]]] = {
             ("holder", "i4", "router that holds its first pull-message, -1 if none is out"),
             ("place", "i4", "where that stands in the router's list"),
             ("further", "i4", "first entry of its further messages, -1 if none (fate resend)"),
+            ("reading", "i4", "queue length at the last read (only with a read interval)"),
+        ],
+    ),
+    "standings": (  # what few systems need to know of a server; a record of 32 bytes is left above
+        "standing",
+        "n_servers",
+        [
             ("position", "i4", "where it stands in `order` (only if `sorted_on`)"),
             ("used", "i4", "units its jobs occupy (only if `units_on`)"),
-            ("reading", "i4", "queue length at the last read (only with a read interval)"),
         ],
     ),
     "pools": (

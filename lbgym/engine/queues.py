@@ -15,6 +15,7 @@ from .access import (
     pool,
     server,
     special,
+    standing,
     tail,
     work_of,
 )
@@ -41,7 +42,7 @@ def is_full(w, i):
     s = server(w, i)
     p = pool(w, s.pool)
     if w.units_on:
-        return s.used + job_class(w, w.klass).units > p.units
+        return standing(w, i).used + job_class(w, w.klass).units > p.units
     return s.length >= p.limit
 
 
@@ -50,7 +51,7 @@ def vacancy(w, i):
     """Free units of server i; without units its free places."""
     s = server(w, i)
     p = pool(w, s.pool)
-    return p.units - s.used if w.units_on else p.limit - s.length
+    return p.units - standing(w, i).used if w.units_on else p.limit - s.length
 
 
 @inner
@@ -78,18 +79,18 @@ def free_job(w, j):
 @inner
 def _swap(w, i, place):
     """Put server i at `place` of the order, and whoever stood there where i stood."""
-    s = server(w, i)
+    mine = standing(w, i)
     other = order(w, place).server
-    order(w, s.position).server = other
-    server(w, other).position = s.position
+    order(w, mine.position).server = other
+    standing(w, other).position = mine.position
     order(w, place).server = i
-    s.position = place
+    mine.position = place
 
 
 @special("units_on")
 def _count_class(w, i, klass, change):
     """The jobs of a class in server i change by `change`, and with them the units in use."""
-    server(w, i).used += change * job_class(w, klass).units
+    standing(w, i).used += change * job_class(w, klass).units
     c = class_jobs(w, i * w.n_classes + klass)
     c.jobs += change
     c.moment -= change * w.clock

@@ -17,6 +17,7 @@ from .access import (
     sent_since_read,
     server,
     service_of,
+    standing,
     start_of,
 )
 from .layout import FIRST_MOVING, JOBS, LEVELS, LIST_ROOM, NOTHING, PAST_MOVING, RECORDS
@@ -43,11 +44,13 @@ def clear(w, address):
     zero(w.at_scratch, w.size_scratch * _CELL)
     for i in range(w.n_servers):
         s = server(w, i)
-        s.length, s.used, s.reading = 0, 0, 0
+        s.length, s.reading = 0, 0
         s.head, s.tail, s.holder, s.further = -1, -1, -1, -1
         if w.sorted_on:
             order(w, i).server = i
-            s.position = i
+            standing(w, i).position = i
+        if w.units_on:
+            standing(w, i).used = 0
     for p in range(w.n_pools):
         pool(w, p).shortest, pool(w, p).longest = 0, 0
     for k in range(w.n_classes):

@@ -20,6 +20,7 @@ from .run import clear_world, fill_trajectory, note_message_room, restart_trajec
 
 _FATES = {"withdraw": layout.WITHDRAW, "keep": layout.KEEP, "resend": layout.RESEND}
 _WARM_TAIL = 1e-13
+_LINE = 64  # bytes of a line of the cache
 
 
 class Overload(RuntimeError):
@@ -111,6 +112,7 @@ class State:
 
         made = self._make
         made("servers", n)
+        made("standings", n if w["sorted_on"] or w["units_on"] else 0)
         made("pools", pools)
         made("class_jobs", n * len(system.class_shares) if system.has_units else 0)
         edges = made("edges", len(system.edges))
@@ -142,7 +144,11 @@ class State:
         self.link()
 
     def _make(self, name: str, length: int) -> NDArray[Any]:
-        self.arrays[name] = np.zeros(length, RECORDS[name])
+        """A cleared array that begins with a line of the cache."""
+        bytes_in_all = length * RECORDS[name].itemsize
+        block = np.zeros(bytes_in_all + _LINE, np.uint8)
+        first = -block.ctypes.data % _LINE
+        self.arrays[name] = block[first : first + bytes_in_all].view(RECORDS[name])
         return self.arrays[name]
 
     def _fill_pools(self) -> None:

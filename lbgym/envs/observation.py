@@ -37,6 +37,7 @@ from lbgym.engine.access import (
     sent_since_read,
     server,
     special,
+    standing,
 )
 from lbgym.engine.layout import ARRIVAL, RESAMPLE
 from lbgym.engine.messages import NONE, message_at, place_of
@@ -378,7 +379,7 @@ def _cell(w, view, code, i, k):
     if code <= NEIGHBOURS:
         return _seen(w, view, code, i)
     if code == QUEUE_ORDER:
-        return np.float32(server(w, i).position)
+        return np.float32(standing(w, i).position)
     if code == CANDIDATE:
         return np.float32(k + 1)
     if code >= CLASS_JOBS:
@@ -478,7 +479,7 @@ def _fill(w, view, code, p):
             p[i] = _share(work_left(w, i))
     elif code == QUEUE_ORDER:
         for i in range(n):
-            p[i] = np.float32(server(w, i).position)
+            p[i] = np.float32(standing(w, i).position)
     elif code == QUEUE_PROBED:
         _fill_probed(w, p)
     elif code == SERVER:
