@@ -73,7 +73,7 @@ def test_times_are_whole_and_jobs_are_conserved(policy):
     assert w["clock"] == int(w["clock"])
     assert w["response_sum"] == int(w["response_sum"])
     assert w["arrivals"] == w["departed"] + w["present"]
-    area = w["area"] + w["present"] * (w["clock"] - w["area_to"])
+    area = w["present"] * w["clock"] + w["moment"]
     assert area == w["response_sum"] + w["present"] * w["clock"] - w["arrived_sum"]
 
 
