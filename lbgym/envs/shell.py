@@ -43,6 +43,7 @@ class DecisionEnv(gym.Env[Obs, np.int64]):
         self.info_keys = self.task.info_keys
         self._row = Row(self.task)
         self._status = "new"
+        self.episodes = 0  # begun so far
         self._last_action: int | None = None
         self._link()
         self._try_start()
@@ -91,6 +92,7 @@ class DecisionEnv(gym.Env[Obs, np.int64]):
             self._row.seed(self.np_random)
         obs = self._begin(start)
         self._status, self._last_action = "running", None
+        self.episodes += 1
         return obs, self._information(0.0)
 
     def step(self, action: Any) -> tuple[Obs, float, bool, bool, dict[str, Any]]:

@@ -39,6 +39,7 @@ from .rules import Least, Placement, Plan, Pull, Ranked, Static, Table, Threshol
 _PRECISION = 1e-6  # of a critical arrival rate, relative
 _BEYOND = 1e-8  # what the cut of the other servers may leave out
 _PATIENCE = 150  # jobs: see `settle`
+_CLEAR = 1e-3  # of the arrival rate: a bound that far below 0 tells the sign, a nearer one does not
 _HALVINGS = 7  # in search of the highest rate at which the other servers are stable
 _SETS = 64  # most sets of saturated servers that are tried
 _HIGHEST = 2.0**20  # arrival rates beyond this many capacities are not tried
@@ -140,7 +141,7 @@ def _others(system: System, the_plan: Plan, saturated: frozenset[int]) -> Soluti
 def _drift(system: System, the_plan: Plan, saturated: frozenset[int]) -> tuple[float, float] | None:
     """Margin (the set grows iff it is > 0) and growth of the whole set; None: cannot be."""
     ceiling = _ceiling(system, the_plan.place, saturated)
-    if ceiling <= 0:
+    if ceiling < -_CLEAR * system.arrival_rate:
         return ceiling, ceiling
     others = _others(system, the_plan, saturated)
     if others is None:
