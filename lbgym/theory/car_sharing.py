@@ -75,10 +75,12 @@ class CarSharingOptimum(CarSharingNumbers):
     """The optimum; `policy` attains it (`simulate` and `exact` take it).
 
     error : the proven distance of `accepted` from the most, in users per unit time
+    objective : what is most
     """
 
     error: float = 0.0
     iterations: int = 0
+    objective: str = "accepted"
 
 
 # --- what the policies do, independently of the compiled rules ------------------------------------

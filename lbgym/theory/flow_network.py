@@ -95,10 +95,12 @@ class FlowOptimum(FlowNumbers):
     """The optimum; `policy` attains it (`simulate` and `exact` take it).
 
     error : the proven distance of `jobs_in_system` from the least in the chain as it is cut
+    objective : what is least
     """
 
     error: float = 0.0
     iterations: int = 0
+    objective: str = "jobs_in_system"
 
 
 # --- exact ----------------------------------------------------------------------------------------
