@@ -555,10 +555,6 @@ def _optimal(options: argparse.Namespace) -> None:
     _check_picture(options)
     system = read_system(options.system, options.load)
     _check_curve(system, options)
-    for name in ("loss_charge", "move_cost"):
-        value = getattr(options, name)
-        if value is not None and not 0 <= value < float("inf"):
-            raise ValueError(f"{name}: must be a number >= 0, got {value:g}")
     with progress_bar("optimal", " rules") as progress:
         best = optimal(
             system,

@@ -36,7 +36,7 @@ class DecisionEnv(gym.Env[Obs, np.int64]):
     def __init__(
         self, system: Any = None, *, render_mode: str | None = None, **arguments: Any
     ) -> None:
-        self.task: Task = self.TASK(self.defaults, system=system, **arguments)
+        self.task: Task = self.TASK.of(self.defaults, system, arguments)
         self.render_mode = render_mode_given(render_mode, self.metadata["render_modes"])
         self.observation_space = self.task.observation_space
         self.action_space = self.task.action_space

@@ -100,15 +100,15 @@ class DecisionVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     def _tasks(self, system: Any, arguments: Mapping[str, Any]) -> list[Task]:
         """One task for all rows, or one for each."""
-        defaults, make = self.env_class.defaults, self.env_class.TASK
+        defaults, make = self.env_class.defaults, self.env_class.TASK.of
         if not isinstance(system, Sequence) or isinstance(system, str):
-            return [make(defaults, system=system, **arguments)]
+            return [make(defaults, system, arguments)]
         if len(system) != self.num_envs:
             raise ValueError(
                 f"system: must be one system or {self.num_envs} of them (num_envs), "
                 f"got {len(system)}"
             )
-        tasks = [make(defaults, system=one, **arguments) for one in system]
+        tasks = [make(defaults, one, arguments) for one in system]
         for k, task in enumerate(tasks):
             if task.shape() != tasks[0].shape():
                 raise ValueError(

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from lbgym.checks import charges
 from lbgym.kinds import by_kind
 from lbgym.system import System
 
@@ -89,9 +90,7 @@ def lower_bound(system: Any, loss_charge: float | None = None) -> LowerBound:
             "lower_bound: no job arrives in a closed system, so there is no cost per arrival; "
             "exact knows its balancing time"
         )
-    charge = system.default_loss_charge if loss_charge is None else float(loss_charge)
-    if not (math.isfinite(charge) and charge >= 0):
-        raise ValueError(f"loss_charge: must be a finite number >= 0, got {charge!r}")
+    charge, _ = charges(system, loss_charge, 0.0)
     arrivals = system.arrival_rate
     if system.has_units:
         return LowerBound(charge * _least_loss(system) / arrivals, None, None)

@@ -30,6 +30,7 @@ from typing import Any
 
 import numpy as np
 
+from lbgym.checks import charges
 from lbgym.kinds import by_kind
 from lbgym.system import System
 
@@ -105,6 +106,7 @@ def exact(
         the policy is not a chain on queue lengths and messages.
     """
     begun = time.perf_counter()
+    loss_charge, move_cost = charges(system, loss_charge, move_cost)
     if system.slotted:
         return exact_slotted(system, policy, cap, loss_charge)
     system.require_memoryless("exact")

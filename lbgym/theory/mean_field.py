@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lbgym.checks import finite, integer
 from lbgym.kinds import by_kind
 from lbgym.system import Pool, System
 
@@ -45,6 +46,7 @@ _ITERATIONS = 150
 _NEWTON = 15  # iterations at most
 _SETTLED = 1e-9  # change of the law that is taken for Newton's end; the next ones only polish
 _SHORTEST = 1e-4  # step of the arrival rate, relative
+_MOST_CAPACITY = 1_000  # of fluctuations
 _MOST_UNKNOWNS = 3_000  # of a dense matrix
 
 
@@ -656,9 +658,13 @@ def ou_covariance(load: float, capacity: int, d: int, beta: float = 0.0) -> Fluc
     Arrival rate per server ``load - beta / sqrt(N)``, service rate 1. With A the Jacobian of the
     mean field and B = diag(load (u_{k-1}^d - u_k^d) + k (u_k - u_{k+1})), A S + S A' + B = 0; the
     mean is beta A^{-1} (u_{k-1}^d - u_k^d) (Vasantam and Mazumdar, J. Appl. Prob. 58, 2021).
+
+    Capacity at most 1,000 (10 s).
     """
     from scipy.linalg import solve_continuous_lyapunov
 
+    capacity = integer("capacity", capacity, most=_MOST_CAPACITY)
+    beta = finite("beta", beta)
     system = System(Pool(1, slots=capacity, limit=capacity), arrival_rate=load, replace=True)
     tail = np.pad(mean_field(system, f"jsq({d})").queue_tail["all"], (0, capacity))
     u = tail[: capacity + 2]  # u_0 .. u_{C+1}

@@ -240,6 +240,11 @@ def _no_flow(flow: int | None) -> None:
         raise ValueError(f"flow: only for flow networks; jobs at servers have none, got {flow!r}")
 
 
+def _refuse_closed(system: System, what: str) -> None:
+    if system.closed_jobs is not None:
+        raise ValueError(f"{what}: no job arrives in a closed system, so it has none")
+
+
 # --- the answers ----------------------------------------------------------------------------------
 @by_kind
 def critical_load(system: Any, policy: Any, flow: int | None = None) -> float:
@@ -257,6 +262,7 @@ def critical_load(system: Any, policy: Any, flow: int | None = None) -> float:
         For policies without a chain (see `exact`), and where the other servers' chain is too large.
     """
     _no_flow(flow)
+    _refuse_closed(system, "critical_load")
     system.require_memoryless("critical_load")
     the_plan = plan(system, policy)
     unknown = _unknown(system, the_plan)
@@ -284,6 +290,7 @@ def growth(system: Any, policy: Any, flow: int | None = None) -> Any:
     is beyond its critical load.
     """
     _no_flow(flow)
+    _refuse_closed(system, "growth")
     system.require_memoryless("growth")
     the_plan = plan(system, policy)
     rate = growth_of(system, the_plan)
