@@ -592,7 +592,9 @@ class Comparison:
         lines = [f"{base}: cost {self.results[0].cost}"]
         rows = zip(self.results, self.differences, self.shrinkage, strict=True)
         for r, d, factor in list(rows)[1:]:
-            lines.append(f"{r.policy}: cost {r.cost}, minus {base} {d} ({factor:.1f} x narrower)")
+            same = d.low == d.high == 0
+            paired = "0: the same, job by job" if same else f"{d} ({factor:.1f} x narrower)"
+            lines.append(f"{r.policy}: cost {r.cost}, minus {base} {paired}")
         return "\n".join(lines)
 
 

@@ -343,6 +343,10 @@ def optimal(
         A system of any kind, its dict, a scenario's name or the path of a TOML file.
     cap : int or one a pool, optional
         Where to cut queues without a limit, or the flows in all. Default: where it does not matter.
+        A job that would go beyond the cut is thrown away and counts as no loss in the numbers, so a
+        small cap makes a system look better than it is (`truncation_error` says by how much). A
+        system that really ends there is one with ``limit=cap``, where losses cost ``loss_charge``,
+        solved with ``lossless=True`` if they may happen only when every server is full.
     objective : str, optional
         What is least: ``cost`` (default; as in `Exact`), ``jobs_in_system`` (systems without
         limits: else losing all jobs is best), ``blocking_probability``; with units ``cost``,

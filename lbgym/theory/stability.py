@@ -299,6 +299,13 @@ def growth(system: Any, policy: Any, flow: int | None = None) -> Any:
     return max(rate, 0.0)
 
 
+def say_growth(rate: float) -> str:
+    """What becomes of a backlog, in words."""
+    if rate < 1e-9:
+        return "some servers get just what they can serve, so queues have no long-run mean"
+    return f"the backlog grows by {rate:.4g} jobs per unit time"
+
+
 def growth_of(system: System, the_plan: Plan) -> float | None:
     """The growth of an unstable system, else the largest (negative) margin; None if not known."""
     if _unknown(system, the_plan) is not None:
