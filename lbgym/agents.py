@@ -453,6 +453,32 @@ def answer(address, eyes_address, observations, memory, actions, row, place, mov
 
 
 # --- the agent ------------------------------------------------------------------------------------
+class _Recalled:
+    """A rule's memory before and after its last answer in one environment."""
+
+    def __init__(self) -> None:
+        self._at = (0, 0, 0)
+        self._before: Any = None
+        self._after: Any = None
+
+    @staticmethod
+    def _moment(env: Any) -> tuple[int, int, int]:
+        """Which episode it is, and the decisions made in it."""
+        w = env._state.world[0]
+        return env.episodes, int(w["arrivals"]), int(w["resamplings"])
+
+    def before(self, env: Any) -> Any:
+        """The memory with which the pending decision is to be made; None: a new episode's."""
+        now = self._moment(env)
+        if now[0] != self._at[0]:
+            return None
+        return self._before if now == self._at else self._after  # the same decision once more
+
+    def note(self, env: Any, before: Any, after: NDArray[np.float64]) -> None:
+        """An answer has been given."""
+        self._at, self._before, self._after = self._moment(env), before, after
+
+
 class PolicyAgent:
     """The agent of a policy: ``action, state = agent.predict(obs, state, episode_start)``.
 
@@ -462,10 +488,12 @@ class PolicyAgent:
     env
         The environment whose observations it will see (Gymnasium's or SB3's, single or vector).
 
-    A rule that remembers (wrr, round-robin) keeps its memory in `state`: hand it back at the next
-    call. With one environment and single observations the rule's coins come from the environment's
-    policy stream, so that one seed gives the trajectory of `lbgym.simulate`; otherwise from the
-    agent's own stream (`seed`).
+    A rule that remembers (wrr, round-robin; an order drawn once per read) keeps its memory in
+    `state`: hand it back at the next call. With one environment and single observations the agent
+    also goes on by itself from one call without `state` to the next, until the environment is
+    reset; and the rule's coins come from the environment's policy stream, so that one seed gives
+    the trajectory of `lbgym.simulate`, job for job. Otherwise they come from the agent's own stream
+    (`seed`).
 
     ``agent.environment`` holds the arguments (observe, action, router_samples, place) of an
     environment that it can act in.
@@ -490,6 +518,7 @@ class PolicyAgent:
         self._cells = policy.parts.scratch + ("read" in policy.columns)
         self._eyes = _eyes(policy, view)
         self.environment = _arguments(view)
+        self._recalled = _Recalled()
         self.seed(0)
         self._link()
 
@@ -520,7 +549,8 @@ class PolicyAgent:
     ) -> tuple[Any, NDArray[np.float64] | None]:
         """Actions for one observation (width,) or several (rows, width), and the rule's memory.
 
-        `state` is None or what the last call returned; it is cleared where `episode_start` is true.
+        `state` is what the last call returned; it is cleared where `episode_start` is true. None
+        begins afresh, but for single observations of the agent's own environment: see above.
         `deterministic` changes nothing: a rule's coins are part of it.
         """
         obs = np.ascontiguousarray(observation, np.float32)
@@ -533,10 +563,14 @@ class PolicyAgent:
         if not obs.flags.writeable:
             obs = obs.copy()
         rows = obs.reshape(-1, width)
+        alone = single and self._env is not None
+        remembers = alone and self._cells > 0
+        if remembers and state is None:
+            state = self._recalled.before(self._env)
         memory = self._memory(state, episode_start, len(rows))
         actions = np.empty(len(rows), np.int64)
         shadow = self._shadow
-        stream = self._env.policy_stream_address if single and self._env is not None else 0
+        stream = self._env.policy_stream_address if alone else 0
         row = 0
         while True:
             row = self._answer(
@@ -555,6 +589,8 @@ class PolicyAgent:
             shadow.grow()
         if not single:
             return actions, (memory if self._cells else None)
+        if remembers:
+            self._recalled.note(self._env, state, memory[0])
         return actions[0], (memory[0] if self._cells else None)
 
     def _memory(

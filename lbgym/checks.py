@@ -32,6 +32,23 @@ def number(field: str, value: object, *, zero: bool = False) -> float:
     return x + 0.0  # -0.0 becomes 0.0
 
 
+def finite(field: str, value: object) -> float:
+    """A finite float of any sign."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number):
+        raise ValueError(f"{field}: must be a finite number, got {reprlib.repr(value)}")
+    x = float(value)
+    if not math.isfinite(x):
+        raise ValueError(f"{field}: must be a finite number, got {value!r}")
+    return x
+
+
+def charges(system: Any, loss_charge: object, move_cost: object) -> tuple[float, float]:
+    """What a lost job costs (None: what the system says) and a move; neither is below 0."""
+    lost = loss_charge is not None
+    charge = number("loss_charge", loss_charge, zero=True) if lost else system.default_loss_charge
+    return float(charge), number("move_cost", move_cost, zero=True)
+
+
 def integer(field: str, value: object, *, most: int) -> int:
     """An integer from 1 to `most`; NumPy's integers are welcome."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= most:

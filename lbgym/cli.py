@@ -361,7 +361,8 @@ def _optimal_arguments(commands: Any) -> None:
         the exact values of rules that theory can solve, with the gap of each to the optimum in
         percent: how much room there is for a learned policy.
 
-        For 2 or 3 servers, more with small limits; loss systems with units and small graphs too.
+        For 2 or 3 servers, more with small limits; loss systems with units and small graphs too;
+        car sharing (the most users accepted) and flow networks (the fewest flows).
         Queues without a limit are cut where it does not matter; the truncation error says how
         little. On two servers --plot draws from which queue lengths on jobs go to which server.
         """,
@@ -369,6 +370,7 @@ def _optimal_arguments(commands: Any) -> None:
         lbgym optimal pair-1-10
         lbgym optimal pair-1-10 --load 0.9 --plot curve.png
         lbgym optimal two-class-loss --lossless
+        lbgym optimal cars
         lbgym optimal '{"pools": [{"servers": 3, "limit": 5}], "load": 0.9}' --loss-charge 10 --json
         """,
     )
@@ -553,10 +555,6 @@ def _optimal(options: argparse.Namespace) -> None:
     _check_picture(options)
     system = read_system(options.system, options.load)
     _check_curve(system, options)
-    for name in ("loss_charge", "move_cost"):
-        value = getattr(options, name)
-        if value is not None and not 0 <= value < float("inf"):
-            raise ValueError(f"{name}: must be a number >= 0, got {value:g}")
     with progress_bar("optimal", " rules") as progress:
         best = optimal(
             system,
@@ -579,14 +577,16 @@ def _check_curve(system: Any, options: argparse.Namespace) -> None:
     """A curve that cannot be drawn is said before the work."""
     if options.plot is None:
         return
-    servers = getattr(system, "servers", 0)
-    if servers != 2 or system.has_units or system.graph is not None:
+    from lbgym.system import System
+
+    plain = isinstance(system, System) and not system.has_units and system.graph is None
+    if not plain or system.servers != 2:
         raise ValueError(
-            f"--plot: needs two servers without units or a graph, the system has {servers} servers"
+            f"--plot: needs two servers without units or a graph, got {system.describe()}"
         )
 
 
-_OPTIMUM = (
+_OPTIMUM = (  # of jobs at servers; of other kinds all numbers but those about the solution
     "jobs_in_system",
     "response_time",
     "waiting_probability",
@@ -594,39 +594,53 @@ _OPTIMUM = (
     "migrations_per_job",
     "utilization",
 )
+_SOLUTION = ("states", "truncation_error", "iterations", "seconds", "residual", "error", "cut")
+
+
+def _optimum_numbers(best: Any) -> dict[str, Any]:
+    """What is said of an optimum."""
+    from lbgym.theory.result import Exact
+
+    if isinstance(best, Exact):
+        return {name: getattr(best, name) for name in _OPTIMUM}
+    numbers = {k: x for k, x in best.__dict__.items() if k not in _SOLUTION}
+    return {k: x for k, x in numbers.items() if isinstance(x, float | tuple)}
 
 
 def _optimum_data(best: Any, rules: Sequence[Any]) -> dict[str, Any]:
     from lbgym.theory.headroom import value_of
 
-    named = ("loss_charge", "move_cost", "cost", "cost_per_time", *_OPTIMUM)
+    charged = ("loss_charge", "move_cost", "cost", "cost_per_time")
     return {
         "system": best.system.to_dict(),
         "objective": best.objective,
         "value": value_of(best, best.objective),
-        **{name: getattr(best, name) for name in named},
-        "states": best.states,
-        "truncation_error": best.truncation_error,
-        "iterations": best.iterations,
-        "seconds": best.seconds,
+        **{name: getattr(best, name) for name in charged if hasattr(best, name)},
+        **_optimum_numbers(best),
+        **{name: getattr(best, name) for name in _SOLUTION[:4]},
         "rules": [rule.to_dict() for rule in rules],
     }
 
 
 def _optimum_text(best: Any, rules: Sequence[Any]) -> str:
-    from lbgym.theory.headroom import value_of
+    from lbgym.theory.headroom import is_most, value_of
 
     what = best.objective.replace("_", " ")
-    shown = [name for name in (best.objective, *_OPTIMUM) if getattr(best, name) != 0]
-    lines = [f"the optimum on {best.system.describe()}, full information, least {what}"]
-    lines += [
-        f"  {name.replace('_', ' '):22} {getattr(best, name):.7g}" for name in dict.fromkeys(shown)
-    ]
+    most = is_most(best)
+    numbers = {best.objective: value_of(best, best.objective), **_optimum_numbers(best)}
+    best_is = f"{'most' if most else 'least'} {what}"
+    lines = [f"the optimum on {best.system.describe()}, full information, {best_is}"]
+    for name, value in numbers.items():
+        if value != 0:
+            each = value if isinstance(value, tuple) else (value,)
+            shown = ", ".join(f"{x:.7g}" for x in each)
+            lines.append(f"  {name.replace('_', ' '):22} {shown}")
     lines.append(
         f"  {best.states:,} states, truncation error {best.truncation_error:.1e}, "
         f"{best.iterations} iterations, {best.seconds:.2f} s"
     )
-    lines += ["", f"{'rules beside it, exact':36} {what:>20} {'above':>10}"]
+    beside = "below" if most else "above"
+    lines += ["", f"{'rules beside it, exact':36} {what:>20} {beside:>10}"]
     lines.append(f"{'  optimum':36} {value_of(best, best.objective):20.7g}")
     lines += [
         f"  {rule.policy:34} {rule.value:20.7g} {100 * max(rule.gap, 0.0):8.3f} %" for rule in rules

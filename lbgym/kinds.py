@@ -136,22 +136,35 @@ def by_kind(function: Front) -> Front:
 
     @functools.wraps(function)
     def front(*arguments: Any, **keywords: Any) -> Any:
-        given = signature.bind(*arguments, **keywords).arguments
+        given = signature.bind_partial(*arguments, **keywords).arguments
+        if "system" not in given:
+            raise TypeError(f"{name}: needs a system")
         system = read(given.pop("system"))
         kind = kind_of(system)
         if kind.name == "dispatch":
+            if "policy" in signature.parameters and "policy" not in given:
+                raise TypeError(f"{name}: needs a policy, one of {_policies(kind)}")
             return function(system, **given)
         answer = getattr(kind.part("theory"), name, None)
         if answer is None:
             raise ValueError(f"{name}: none is known for {kind.words}; {_instead(kind)}")
         defaults = signature.parameters
-        wanted = {key: x for key, x in given.items() if x is not defaults[key].default}
+        wanted = {k: x for k, x in given.items() if not _same(x, defaults[k].default)}
         for key in wanted:
             if key not in inspect.signature(answer).parameters:
                 raise ValueError(f"{name}: {key} means nothing for {kind.words}; leave it out")
         return answer(system, **wanted)
 
     return front  # type: ignore[return-value]
+
+
+def _same(value: Any, default: Any) -> bool:
+    """Whether an argument is its default, written out or not."""
+    return value is default or (type(value) is type(default) and bool(value == default))
+
+
+def _policies(kind: Kind) -> str:
+    return ", ".join(kind.part("rules").names())
 
 
 def _instead(kind: Kind) -> str:

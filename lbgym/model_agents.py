@@ -79,6 +79,9 @@ class ModelAgent:
     stream, so that one seed gives the trajectory of `lbgym.simulate`; otherwise from the agent's
     own (`seed`). ``agent.environment``: the arguments of an environment that it can act in.
 
+    Under car sharing's ``action="incentive"`` there are two agents: `requested` always accepts the
+    wish, `two-choice` always offers, which is the same in law as two stations drawn uniformly.
+
     Raises
     ------
     ValueError
@@ -138,8 +141,28 @@ class ModelAgent:
         return np.int64(action), None
 
     def _answer(self, observation: NDArray[np.float32]) -> int:
+        if self._task.action == "incentive":
+            return _INCENTIVE[self.name]
         self._see(self._shadow, self._task.shown.table(observation))
         return int(self._rule(self._shadow.world.view(np.recarray)[0]))
+
+
+# Where an action accepts the user's wish or sends the user to the emptier of the wish and an offer.
+_INCENTIVE = {"requested": 0, "two-choice": 1}
+
+
+def _check_incentive(rule: Any, system: CarSharing) -> None:
+    """Raise ValueError unless the rule can be said by accepting and offering."""
+    if rule.name not in _INCENTIVE:
+        raise ValueError(
+            f"{rule.name}: may name any station, the environment's actions accept or offer; use "
+            f"action='operator', or one of {', '.join(_INCENTIVE)}"
+        )
+    if rule.name == "two-choice" and system.destinations is not None:
+        raise ValueError(
+            "two-choice: takes two uniform stations, but here the users' wishes are not uniform "
+            "(destinations), and offers go beside a wish; use action='operator'"
+        )
 
 
 def _check_fit(rule: Any, task: Any) -> None:
@@ -150,10 +173,8 @@ def _check_fit(rule: Any, task: Any) -> None:
             f"{task.system.describe()}"
         )
     if task.action == "incentive":
-        raise ValueError(
-            f"{rule.name}: names stations, the environment's actions accept or offer; use "
-            "action='operator'"
-        )
+        _check_incentive(rule, task.system)
+        return
     shown = (*task.columns, *task.context)
     missing = [c for c in rule.columns if c not in shown and _INSTEAD.get(c) not in shown]
     if rule.information == "user's":

@@ -18,8 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbgym import stats
+from lbgym.checks import charges
 from lbgym.engine import Overload, State, layout
 from lbgym.engine.run import run_to_balance, run_until
+from lbgym.kinds import kind_of
 from lbgym.policies import Policy, make
 from lbgym.stats import Estimate
 from lbgym.system import System, as_system
@@ -345,13 +347,12 @@ def simulate(
     """
     system = as_system(system)
     _check(jobs, warmup, seed, replications, precision, threads, max_jobs)
-    charge = system.default_loss_charge if loss_charge is None else loss_charge
-    _finite("loss_charge", charge)
-    _finite("move_cost", move_cost)
+    charge, moved = charges(system, loss_charge, move_cost)
+    _meaningful(system, loss_charge, moved)
     skipped = jobs // 10 if warmup is None else warmup
     seeds = _generators(seed, replications)
     if system.closed_jobs is not None:
-        return simulate_closed(system, policy, jobs, seed, start, float(move_cost), progress)
+        return simulate_closed(system, policy, jobs, seed, start, moved, progress)
     options = {"max_jobs": max_jobs, "start": "empty" if start is None else start}
     begun = time.perf_counter()
     group = _group(system, policy, seeds, options, threads)
@@ -363,8 +364,8 @@ def simulate(
         "name": group.name,
         "information": group.information,
         "seed": seed,
-        "loss_charge": float(charge),
-        "move_cost": float(move_cost),
+        "loss_charge": charge,
+        "move_cost": moved,
         "warmup": skipped,
     }
 
@@ -451,10 +452,15 @@ def _group(
     return RuleGroup(make(policy, system), generators, options, threads)
 
 
-def _finite(name: str, value: Any) -> None:
-    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if not number or not math.isfinite(value):
-        raise ValueError(f"{name}: must be a finite number, got {value!r}")
+def _meaningful(system: Any, loss_charge: Any, move_cost: float) -> None:
+    """Raise ValueError for a price of what does not happen in a system of another kind."""
+    if isinstance(system, System):
+        return
+    words = kind_of(system).words
+    if move_cost != 0:
+        raise ValueError(f"move_cost: means nothing for {words}; leave it out")
+    if loss_charge is not None and system.default_loss_charge == 0:
+        raise ValueError(f"loss_charge: means nothing for {words}; leave it out")
 
 
 def _check(
@@ -587,7 +593,9 @@ class Comparison:
         lines = [f"{base}: cost {self.results[0].cost}"]
         rows = zip(self.results, self.differences, self.shrinkage, strict=True)
         for r, d, factor in list(rows)[1:]:
-            lines.append(f"{r.policy}: cost {r.cost}, minus {base} {d} ({factor:.1f} x narrower)")
+            same = d.low == d.high == 0
+            paired = "0: the same, job by job" if same else f"{d} ({factor:.1f} x narrower)"
+            lines.append(f"{r.policy}: cost {r.cost}, minus {base} {paired}")
         return "\n".join(lines)
 
 

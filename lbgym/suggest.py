@@ -1,7 +1,12 @@
 """What an unknown word was probably meant to be."""
 
-from collections.abc import Iterable
+import functools
+import inspect
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
+from typing import Any, TypeVar
+
+Class = TypeVar("Class", bound=type)
 
 
 def nearest(word: object, allowed: Iterable[str]) -> str | None:
@@ -17,3 +22,31 @@ def unknown(what: str, word: object, allowed: Iterable[str]) -> str:
     near = nearest(word, allowed)
     question = f", did you mean {near!r}?" if near is not None else ""
     return f"unknown {what} {word!r}{question} (allowed: {', '.join(allowed)})"
+
+
+def arguments_of(call: Callable[..., Any]) -> list[str]:
+    """Names of the arguments of a method."""
+    return [name for name in inspect.signature(call).parameters if name != "self"]
+
+
+def check_keywords(owner: str, given: Iterable[str], allowed: Iterable[str]) -> None:
+    """Raise TypeError for a keyword that there is not, with the nearest that there is."""
+    allowed = list(allowed)
+    for name in given:
+        if name not in allowed:
+            shown = [x for x in allowed if not x.startswith("_")]
+            raise TypeError(f"{owner}: {unknown('argument', name, shown)}")
+
+
+def explained(cls: Class) -> Class:
+    """A class that says of a misspelt keyword what was probably meant."""
+    init = vars(cls)["__init__"]
+    allowed = arguments_of(init)
+
+    @functools.wraps(init)
+    def explaining(self: Any, *arguments: Any, **keywords: Any) -> None:
+        check_keywords(cls.__name__, keywords, allowed)
+        init(self, *arguments, **keywords)
+
+    setattr(cls, "__init__", explaining)  # noqa: B010
+    return cls

@@ -32,7 +32,7 @@ from lbgym.checks import (
 )
 from lbgym.graph import Graph, as_graph, edges_of
 from lbgym.laws import Exponential, Law, Poisson, Process, Trace, as_law, as_process
-from lbgym.suggest import unknown
+from lbgym.suggest import explained, unknown
 from lbgym.toml_text import read_toml, toml_value
 from lbgym.wording import say_places, say_rest, say_servers
 
@@ -53,6 +53,7 @@ Part = TypeVar("Part", "Pool", "JobClass")
 # --- The parts. ----------------------------------------------------------------------------------
 
 
+@explained
 @dataclass(frozen=True)
 class Pool:
     """Servers alike in every respect.
@@ -106,6 +107,7 @@ def _limit(value: object, slots: int) -> int | None:
     return limit
 
 
+@explained
 @dataclass(frozen=True)
 class JobClass:
     """A kind of job.
@@ -137,6 +139,7 @@ class JobClass:
 # --- The system. ---------------------------------------------------------------------------------
 
 
+@explained
 @dataclass(frozen=True, init=False, repr=False)
 class System:
     """Jobs arrive at routers, which send them to servers; by default in a Poisson stream, of

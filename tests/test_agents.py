@@ -232,6 +232,25 @@ def test_a_batch_is_answered_row_by_row():
     assert memory.shape == (6, 2 * 4 * 2)
 
 
+@pytest.mark.parametrize("name", ["wrr", "round-robin", "pull(fallback=wrr)", "jsq(2, memory=1)"])
+def test_an_agent_remembers_by_itself_in_its_environment(name):
+    observe = ["message_order", "candidate(2)", "queue", "speed", "router"]
+    env = gym.make(ID, observe=observe, horizon_arrivals=-1)
+    told, alone = policies.agent(name, env), policies.agent(name, env)
+    for seed in (1, 2):  # a reset clears what it remembers
+        taken = []
+        for agent, hands_back in ((told, True), (alone, False)):
+            obs, _ = env.reset(seed=seed)
+            memory, actions = None, []
+            for _ in range(150):
+                action, given = agent.predict(obs, memory)
+                memory = given if hands_back else None
+                obs = env.step(action)[0]
+                actions.append(int(action))
+            taken.append(actions)
+        assert taken[0] == taken[1]
+
+
 def test_memory_is_returned_not_changed():
     env = gym.make(ID, observe=["speed", "router"])
     agent = policies.agent("wrr", env)

@@ -76,6 +76,30 @@ def test_optimal_as_json(capsys):
     assert fit["gap_percent"] == pytest.approx(100 * (fit["value"] / found["value"] - 1))
 
 
+@pytest.mark.parametrize(
+    ("name", "what", "value", "rule"),
+    [
+        ("cars", "accepted", 0.6126, "least-per-demand"),
+        ("flow-routes", "jobs_in_system", 2.3562, "join-least-loaded"),
+    ],
+)
+def test_optimal_of_other_kinds(capsys, name, what, value, rule):
+    """MODELS section 11."""
+    status, out, err = run(capsys, "optimal", name)
+    assert (status, err) == (0, "")
+    assert f"{'most' if name == 'cars' else 'least'} {what.replace('_', ' ')}" in out
+    status, out, _ = run(capsys, "optimal", name, "--json")
+    found = json.loads(out)
+    assert found["objective"] == what
+    assert found["value"] == pytest.approx(value, abs=1e-4)
+    assert found["rules"][0]["policy"] == rule
+    assert all(x["gap_percent"] >= -1e-6 for x in found["rules"])
+    for option in ("--lossless", "--move-cost=1", "--loss-charge=2"):
+        status, _, err = run(capsys, "optimal", name, option)
+        assert status == 2
+        assert f"{option[2:].partition('=')[0].replace('-', '_')} means nothing" in err
+
+
 def test_optimal_takes_every_option(capsys):
     system = '{"pools": [{"servers": 2, "limit": 3}], "load": 0.9, "migration_rate": 0.5}'
     options = "--load 0.8 --loss-charge 4 --move-cost 0.5 --lossless --objective cost --cap 3"
@@ -104,8 +128,8 @@ def test_optimal_draws_the_switching_curve(capsys, tmp_path):
         ("mm1 --load 1.5", "no policy keeps load 1.5 stable"),
         ("triple --plot x.png", "--plot: needs two servers"),
         ("pair-1-10 --plot x.gif", "--plot: must end in .png, .pdf or .svg"),
-        ("pair-1-10 --loss-charge -1", "loss_charge: must be a number >= 0, got -1"),
-        ("pair-1-10 --move-cost nan", "move_cost: must be a number >= 0, got nan"),
+        ("pair-1-10 --loss-charge -1", "loss_charge: must be a finite number >= 0, got -1.0"),
+        ("pair-1-10 --move-cost nan", "move_cost: must be a finite number >= 0, got nan"),
         ("pair-1-10 --objective speed", "objective: must be one of cost"),
         ("pair-1-10 --cap 0", "must be a whole number >= 1"),
         ("local-search-closed", "no long-run cost"),

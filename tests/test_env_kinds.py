@@ -177,12 +177,35 @@ def test_wrong_arguments(env_id, arguments, message):
         gym.make(env_id, **arguments)
 
 
+@pytest.mark.parametrize(("rule", "action"), [("requested", 0), ("two-choice", 1)])
+def test_the_rules_of_accepting_and_offering_are_exact(rule, action):
+    """Users accepted per unit time of four stations alike, 3 spaces each, 7 cars."""
+    system = CarSharing(4, 3, 7)
+    env = gym.make(CARS, system=system, action="incentive", horizon_arrivals=-1, info=["time"])
+    agent = policies.agent(rule, env)
+    obs, _ = env.reset(seed=4)
+    paid, times = np.zeros(31), np.zeros(31)
+    for k in range(31):
+        for _ in range(400):
+            chosen, _ = agent.predict(obs)
+            assert chosen == action
+            obs, reward, _, _, info = env.step(chosen)
+            paid[k] += reward
+        times[k] = info["time"]
+    rates = paid[1:] / np.diff(times)
+    exact = theory.exact(system, rule).accepted * 4
+    assert abs(rates.mean() - exact) < 3.5 * rates.std(ddof=1) / np.sqrt(30)
+
+
 def test_an_agent_says_what_it_must_see():
     env = gym.make(CARS, observe=["reserved", "parked"])
     with pytest.raises(ValueError, match="least-parked: the environment must also show origin"):
         policies.agent("least-parked", env)
     with pytest.raises(ValueError, match="use action='operator'"):
-        policies.agent("requested", gym.make(CARS, action="incentive"))
+        policies.agent("least-parked", gym.make(CARS, action="incentive"))
+    drawn = CarSharing(3, 2, 3, destinations=(2.0, 1.0, 1.0))
+    with pytest.raises(ValueError, match="wishes are not uniform"):
+        policies.agent("two-choice", gym.make(CARS, system=drawn, action="incentive"))
 
 
 def test_an_overloaded_network_is_cut_off_with_a_reason():

@@ -467,6 +467,28 @@ def test_an_agent_of_moves_can_be_simulated():
     assert acted.cost == pytest.approx(ran.cost, rel=0.05)  # it rests at resamplings only
 
 
+@pytest.mark.parametrize("hands_back", [True, False])
+@pytest.mark.parametrize(
+    "name", ["jsq", "jsed", "sed", "rank(0.9, 0.1)", "jsq(1)", "sed(own-sends=1)"]
+)
+def test_ties_are_drawn_once_per_read(name, hands_back):
+    """Job for job what `simulate` does, whether the memory is handed back or not."""
+    read = System(Pool(2), load=0.4, read_interval=20.0)
+    observe = ["read", "sent_since_read", "speed", "candidate(1)"]
+    env = gym.make(STALE, system=read, observe=observe, horizon_arrivals=3000, info=["counts"])
+    agent = policies.agent(name, env)
+    obs, _ = env.reset(seed=6)
+    memory, truncated = None, False
+    while not truncated:
+        action, given = agent.predict(obs, memory)
+        memory = given if hands_back else None
+        obs, _, _, truncated, info = env.step(action)
+    acted, ran = env.unwrapped._state.world[0], simulate(read, name, jobs=3000, seed=6)
+    assert info["counts"]["waited"] == ran.counts["waited"]
+    assert info["counts"]["departed"] == ran.counts["departed"]
+    assert acted["arrivals"] == 3000
+
+
 def test_a_batch_of_readers_is_answered_row_by_row():
     env = gym.make(STALE)
     agent = policies.agent("jsed(ties=lowest)", env)

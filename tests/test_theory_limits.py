@@ -238,3 +238,73 @@ def test_ou_covariance(entry):
     assert np.diag(found.covariance) == pytest.approx(entry["var_u"], rel=1e-5)
     assert found.variance_of_total == pytest.approx(entry["var_total"], rel=1e-5)
     assert found.mean == pytest.approx(entry["mean"], rel=1e-5, abs=1e-12)
+
+
+# --- local search in the limit, wherever the plain iteration runs away ----------------------------
+def followed(system, rule):
+    """Jobs per server when the differential equation of MODELS section 5 is followed to its end,
+    written once more and integrated by SciPy."""
+    from scipy.integrate import solve_ivp
+
+    speeds, beta, levels = [p.speed for p in system.pools], system.migration_rate, 38
+    q, n = np.arange(levels + 1), len(speeds)
+    share = np.array([[p.servers / system.servers] for p in system.pools])
+    offered = system.arrival_rate / system.servers
+
+    def goes(p, k, r):
+        there, here = speeds[r] * k, speeds[p] * (q + 1)
+        moves = {"strict": there > here + 1e-9, "weak": there > here - 1e-9, "oblivious": q >= 0}
+        return moves[rule] & (q < levels)
+
+    moves = np.array(
+        [[[goes(p, k, r) for r in range(n)] for k in range(levels + 1)] for p in range(n)]
+    ).astype(float)
+
+    def drift(_, flat):
+        law = flat.reshape(n, levels + 1)
+        up = (offered + beta * np.tensordot(law * share * q, moves, 2)) * law
+        down = (np.outer(speeds, q > 0) + beta * q * np.tensordot(moves, law * share, 2)) * law
+        up[:, -1] = 0.0
+        change = -up - down
+        change[:, 1:] += up[:, :-1]
+        change[:, :-1] += down[:, 1:]
+        return change.ravel()
+
+    empty = np.eye(1, levels + 1).repeat(n, axis=0).ravel()
+    ran = solve_ivp(drift, (0, 2_000.0), empty, method="LSODA", rtol=1e-9, atol=1e-12)
+    return float((ran.y[:, -1].reshape(n, -1) * share * q).sum())
+
+
+@pytest.mark.parametrize("rule", ["strict", "weak", "oblivious"])
+@pytest.mark.parametrize(
+    ("speeds", "load", "beta"),
+    [((1.0,), 0.98, 50.0), ((1.0, 3.0), 0.95, 5.0), ((1.0, 3.0), 0.9, 50.0)],
+)
+def test_local_search_follows_its_differential_equation(speeds, load, beta, rule):
+    pools = [Pool(5, speed=s, discipline="ps") for s in speeds]
+    system = System(pools, load=load, migration_rate=beta)
+    limit = theory.mean_field(system, f"local-search(rule={rule})")
+    assert limit.jobs_per_server == pytest.approx(followed(system, rule), rel=1e-7)
+
+
+@pytest.mark.parametrize("beta", [1.0, 2.0, 5.0, 20.0, 50.0, 500.0])
+def test_local_search_converges_at_every_load(beta):
+    """1 - load of the servers are idle, whatever the rule (MODELS section 5)."""
+    for load in (0.5, 0.9, 0.93, 0.98):
+        for servers in (1, 10):
+            pool = Pool(servers, discipline="ps")
+            system = System(pool, load=load, migration_rate=beta)
+            limit = theory.mean_field(system, "local-search")
+            assert limit.queue_tail["all"][1] == pytest.approx(load, rel=1e-9)
+    system = System(Pool(10, discipline="ps"), load=0.9, migration_rate=5.0)
+    limit = theory.mean_field(system, "local-search")
+    assert limit.jobs_per_server == pytest.approx(1.33239123659, rel=1e-10)
+
+
+def test_local_search_with_sampled_placement_converges():
+    """Load 1 - s of speed-weighted work is done: busy servers weighted by speed."""
+    pools = [Pool(5, discipline="ps"), Pool(5, speed=3.0, discipline="ps")]
+    for place in ("jsq(2)", "sed(3)"):
+        system = System(pools, load=0.95, migration_rate=20.0)
+        limit = theory.mean_field(system, f"local-search(place={place})")
+        assert limit.utilization == pytest.approx(0.95, rel=1e-9)

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from lbgym import JobClass, Pool, System, policies, theory
+from lbgym import JobClass, Pool, System, as_system, policies, theory
 from lbgym.simulate import simulate
 
 VALUES = json.loads((Path(__file__).parent / "data" / "theory_values.json").read_text())
@@ -378,6 +378,34 @@ def test_lower_bounds():  # MODELS sections 9 and 11
     queue = theory.closed_form.mmc(2.1, 3)
     equal = theory.lower_bound(System(Pool(3), arrival_rate=2.1))
     assert equal.cost == pytest.approx(queue.response_time, rel=1e-12)
+
+
+def test_the_bound_with_units_is_below_the_optimum():
+    """Two-class loss: .2028 is the least weighted loss (MODELS section 11)."""
+    for load in (0.3, 1.0, 2.0):
+        system = as_system("two-class-loss").with_load(load)
+        best, bound = theory.optimal(system).cost, theory.lower_bound(system).cost
+        assert 0.85 * best < bound <= best * (1 + 1e-9)
+    system = as_system("two-class-loss")
+    bound = theory.lower_bound(system).cost
+    assert bound == pytest.approx(0.188757, abs=1e-6)
+    assert theory.lower_bound(system, 3.0).cost == pytest.approx(3 * bound, rel=1e-9)
+    one = System(Pool(2, units=5), arrival_rate=8.0, classes=[JobClass(weight=2.0)])
+    pooled = 2 * theory.closed_form.erlang_b(10, 8.0)  # all servers as one
+    assert theory.lower_bound(one).cost == pytest.approx(pooled, rel=1e-8)
+
+
+def test_the_bound_of_many_units_is_of_the_means():
+    """1,000 + 2 x 500 units wanted of 1,500: the class that pays less for a unit loses 500."""
+    classes = [JobClass(share=2 / 3, weight=1.0), JobClass(share=1 / 3, units=2, weight=4.0)]
+    system = System(Pool(150, units=10), arrival_rate=1_500.0, classes=classes)
+    assert theory.lower_bound(system).cost == pytest.approx(500 / 1_500)
+    assert theory.lower_bound(system.with_load(0.9)).cost == 0
+
+
+def test_a_closed_system_has_no_bound():
+    with pytest.raises(ValueError, match="no job arrives in a closed system"):
+        theory.lower_bound(System(Pool(3), closed_jobs=6, migration_rate=1.0))
 
 
 def test_the_bound_falls_with_the_charge():

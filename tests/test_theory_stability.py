@@ -189,3 +189,29 @@ def test_growth_is_what_simulation_sees():
 def test_what_is_not_known_is_refused_with_a_reason(system, policy, said):
     with pytest.raises(ValueError, match=said):
         theory.critical_load(system, policy)
+
+
+# --- where a server would get just what it serves if no job found a message -----------------------
+@pytest.mark.parametrize(
+    ("speeds", "rate", "policy", "routers", "jobs"),
+    [
+        ((1.0, 2.0), 2.0, "pull", 1, 3.70741682),
+        ((1.0, 2.0), 2.0, "pull(fallback=static(1, 1))", 1, 3.70741682),
+        ((1.0, 2.0), 2.0, "pull", 2, 5.52806265),
+        ((1.0, 3.0), 2.0, "jiq", 1, 2.11660901),
+        ((0.5, 1.5), 1.0, "fastest-idle", 1, 1.97953600),
+    ],
+)
+def test_a_bound_of_exactly_zero_is_no_verdict(speeds, rate, policy, routers, jobs):
+    pools = [Pool(1, speed=s) for s in speeds]
+    for there in (rate, rate * (1 - 1e-13), rate * (1 + 1e-13)):
+        system = System(pools, routers=routers, arrival_rate=there)
+        assert theory.exact(system, policy).jobs_in_system == pytest.approx(jobs, rel=1e-7)
+
+
+@pytest.mark.parametrize("speeds", [(1.0, 3.0), (3.0, 1.0), (2.0, 6.0)])
+def test_the_critical_load_of_pull_is_smooth_in_the_speeds(speeds):
+    """R = 1: (1, 2.999) gives .75009; R = 2: .6515."""
+    assert theory.critical_load(servers(*speeds), "pull") == pytest.approx(0.75, abs=1e-6)
+    two = theory.critical_load(servers(*speeds, routers=2), "pull")
+    assert two == pytest.approx(0.651388, abs=1e-5)

@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from lbgym.checks import finite
 from lbgym.engine.access import flags, floats, inner, integers, record_reader
 from lbgym.engine.layout import DECIDE, GROW, INVALID, NOTHING
 from lbgym.models import flow_engine
@@ -35,7 +36,6 @@ from .task import (
     Row,
     Segments,
     Task,
-    finite,
     horizons,
     info_keys,
     meaningless,

@@ -21,7 +21,8 @@ def picture(system: System, state: State, last_action: int | None) -> str:
     """Queues as bars, pool by pool, with messages, the clock and what is to be decided.
 
     ``#`` is a job in service, ``=`` one that waits; ``*`` marks the servers whose message the
-    acting router holds. Of a large pool the first servers are drawn.
+    acting router holds. Where servers have units, ``#`` is a unit in use and ``.`` a free one, with
+    the jobs behind. Of a large pool the first servers are drawn.
     """
     w = state.world[0]
     lines = [
@@ -34,7 +35,7 @@ def picture(system: System, state: State, last_action: int | None) -> str:
         lines.append(_messages(state))
     if w["reads"]:
         lines.append(f"queues read {w['clock'] - w['read_at']:.3f} ago")
-    lines.append(_decision(state))
+    lines.append(_decision(system, state))
     if last_action is not None:
         lines.append(f"last action {last_action}")
     return "\n".join(lines) + "\n"
@@ -51,6 +52,9 @@ def _pool(system: System, state: State, k: int) -> list[str]:
     digits = len(str(first + shown - 1))
     for i in range(first, first + shown):
         length = int(lengths[i - first])
+        if spec.units is not None:
+            lines.append(f"  {i:>{digits}} |{_units(state, i, spec.units)}, jobs {length}")
+            continue
         busy = min(length, 1 if spec.discipline == "fcfs" and spec.slots == 1 else spec.slots)
         if spec.discipline == "ps":
             busy = length
@@ -60,6 +64,13 @@ def _pool(system: System, state: State, k: int) -> list[str]:
     if shown < spec.servers:
         lines.append(f"  ... and {spec.servers - shown} more servers")
     return lines
+
+
+def _units(state: State, i: int, units: int) -> str:
+    """The units of a server, in use and free."""
+    free = units - int(state.arrays["servers"]["used"][i])
+    bar = ("#" * (units - free) + "." * free)[:_WIDEST_BAR]
+    return f"{bar}| {free} of {units} units free"
 
 
 def _held(state: State) -> set[int]:
@@ -82,7 +93,7 @@ def _messages(state: State) -> str:
     return f"messages  {shown}{more}"
 
 
-def _decision(state: State) -> str:
+def _decision(system: System, state: State) -> str:
     w = state.world[0]
     if not w["kind"]:  # the end of a closed system
         return "balanced: nothing to decide"
@@ -90,7 +101,22 @@ def _decision(state: State) -> str:
         return f"decide: a job at server {w['source']} may move to server {w['target']}"
     sampled = state.arrays["candidates"]["server"].tolist()
     among = f" among servers {', '.join(map(str, sampled))}" if sampled else ""
-    return f"decide: a job at router {w['router']}{among}"
+    return f"decide: a job{_of_class(system, int(w['klass']))} at router {w['router']}{among}"
+
+
+def _of_class(system: System, k: int) -> str:
+    """The class of a job, where there are several or it needs units."""
+    if system.classes is None:
+        return ""
+    name = f" ({system.classes[k].name})" if system.classes[k].name else ""
+    needs = (
+        f", which needs {_several(system.classes[k].units, 'unit')}," if system.has_units else ""
+    )
+    return f" of class {k}{name}{needs}"
+
+
+def _several(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 # --- in pixels ------------------------------------------------------------------------------------

@@ -23,11 +23,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lbgym.checks import finite
 from lbgym.engine.access import inner, record_reader
 from lbgym.suggest import unknown
 from lbgym.system import System
-
-from .task import finite
 
 HOLDING, RESPONSE, LOSS, TIME = 0, 1, 2, 3
 BASES = {"response": RESPONSE, "holding": HOLDING, "loss": LOSS, "time": TIME}

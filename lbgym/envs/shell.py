@@ -36,13 +36,14 @@ class DecisionEnv(gym.Env[Obs, np.int64]):
     def __init__(
         self, system: Any = None, *, render_mode: str | None = None, **arguments: Any
     ) -> None:
-        self.task: Task = self.TASK(self.defaults, system=system, **arguments)
+        self.task: Task = self.TASK.of(self.defaults, system, arguments)
         self.render_mode = render_mode_given(render_mode, self.metadata["render_modes"])
         self.observation_space = self.task.observation_space
         self.action_space = self.task.action_space
         self.info_keys = self.task.info_keys
         self._row = Row(self.task)
         self._status = "new"
+        self.episodes = 0  # begun so far
         self._last_action: int | None = None
         self._link()
         self._try_start()
@@ -91,6 +92,7 @@ class DecisionEnv(gym.Env[Obs, np.int64]):
             self._row.seed(self.np_random)
         obs = self._begin(start)
         self._status, self._last_action = "running", None
+        self.episodes += 1
         return obs, self._information(0.0)
 
     def step(self, action: Any) -> tuple[Obs, float, bool, bool, dict[str, Any]]:

@@ -9,16 +9,17 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from lbgym.checks import finite
 from lbgym.engine import layout
 from lbgym.engine.state import Overload
 from lbgym.kinds import read
-from lbgym.suggest import unknown
+from lbgym.suggest import arguments_of, check_keywords, unknown
 
 from .desk import DESK, Functions, begin_once, show_once, step_once
 
@@ -75,6 +76,13 @@ class Task(ABC):
     horizon_time: float
     masked: bool = False
     closed: bool = False
+
+    @classmethod
+    def of(cls, defaults: Mapping[str, Any], system: Any, arguments: Mapping[str, Any]) -> Self:
+        """The task of an environment's arguments; TypeError for one that there is not."""
+        known = [x for x in arguments_of(cls.__init__) if x != "defaults"]
+        check_keywords("environment", arguments, [*known, "render_mode"])
+        return cls(defaults, system=system, **arguments)  # type: ignore[call-arg]
 
     @abstractmethod
     def new_state(self, system: Any, light: bool) -> Any:
@@ -285,15 +293,6 @@ def whole(field: str, value: Any, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise ValueError(f"{field}: must be a whole number >= {least}, got {value!r}")
     return int(value)
-
-
-def finite(field: str, value: Any) -> float:
-    """A finite float."""
-    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number):
-        raise ValueError(f"{field}: must be a finite number, got {value!r}")
-    if not math.isfinite(value):
-        raise ValueError(f"{field}: must be a finite number, got {value!r}")
-    return float(value)
 
 
 def info_keys(info: Any, facts: Mapping[str, Any]) -> tuple[str, ...]:

@@ -114,8 +114,7 @@ class DecisionVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     def _task(self, system: Any) -> Task:
         """What the arguments mean for a system."""
-        task: Task = self.env_class.TASK(self.env_class.defaults, system=system, **self._arguments)
-        return task
+        return self.env_class.TASK.of(self.env_class.defaults, system, self._arguments)
 
     def _tasks(self, system: Any) -> list[Task]:
         """One task for all rows, or one for each."""

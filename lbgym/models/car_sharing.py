@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbgym.checks import MAX_COUNT, flag, integer, label, number
+from lbgym.suggest import explained
 
 from .data import Data, is_list, listed, one_or_each, spread
 
@@ -29,6 +30,7 @@ Vector = tuple[float, ...]
 Matrix = tuple[Vector, ...]
 
 
+@explained
 @dataclass(frozen=True, repr=False)
 class CarSharing(Data):
     """Stations with parking spaces, and a fleet of cars.

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from lbgym.checks import label, number, one_of
-from lbgym.suggest import unknown
+from lbgym.suggest import explained, unknown
 
 from .data import Data, listed, one_or_each, spread
 
@@ -33,6 +33,7 @@ MAX_GROUPS = 10_000
 Route = tuple[int, ...]
 
 
+@explained
 @dataclass(frozen=True, repr=False)
 class Flow(Data):
     """A class of flows.
@@ -92,6 +93,7 @@ class Flow(Data):
         return self.arrival_rate * self.mean_size
 
 
+@explained
 @dataclass(frozen=True, repr=False)
 class FlowNetwork(Data):
     """Links and the classes of flows that cross them.

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from lbgym.checks import charges
 from lbgym.kinds import by_kind
 from lbgym.system import System
 
@@ -16,6 +17,7 @@ from .chain import Floats
 from .closed_form import birth_death
 
 _NEGLIGIBLE = 1e-18  # relative weight of the states left out
+_MOST_STATES = 20_000  # of a decision process on the numbers of jobs by class
 
 
 @dataclass(frozen=True)
@@ -66,18 +68,32 @@ def lower_bound(system: Any, loss_charge: float | None = None) -> LowerBound:
     Without limits a job is never lost and m is infinite: MODELS section 9, E[N] 2.399 for speeds
     (1, 10) at load .7. Known for jobs at servers only.
 
-    Cost: O(m) for each m: instantly to 10^5 slots.
+    *Units.* Where servers have units only lost weight costs, and a job of class k takes its time at
+    rate mu_k wherever it is. So the numbers n_k of jobs by class go up by admitted arrivals and
+    down at rates n_k mu_k, and keep to sum A_k n_k <= C (all units) and to n_k <= N_k (the jobs of
+    class k that fit, server by server). The bound is the least loss of any admission rule within
+    these constraints, a decision process on n alone: every policy of the true system is such a
+    rule, and perhaps one more. Beyond 20,000 states only the means are kept to the constraints:
+    by Little's law the rate of admission a_k <= lambda_k has mean n_k = a_k / mu_k, and the least
+    lost weight is that of the linear programme sum A_k a_k / mu_k <= C, a_k / mu_k <= N_k.
+
+    Cost: O(m) for each m: instantly to 10^5 slots; with units a second at 2,000 states.
 
     Raises
     ------
     ValueError
-        Without limits at load 1 or more.
+        Without limits at load 1 or more; for a closed system, in which no job arrives.
     """
     system.require_memoryless("lower_bound")
-    charge = system.default_loss_charge if loss_charge is None else float(loss_charge)
-    if not (math.isfinite(charge) and charge >= 0):
-        raise ValueError(f"loss_charge: must be a finite number >= 0, got {charge!r}")
+    if system.closed_jobs is not None:
+        raise ValueError(
+            "lower_bound: no job arrives in a closed system, so there is no cost per arrival; "
+            "exact knows its balancing time"
+        )
+    charge, _ = charges(system, loss_charge, 0.0)
     arrivals = system.arrival_rate
+    if system.has_units:
+        return LowerBound(charge * _least_loss(system) / arrivals, None, None)
     if np.isinf(system.limits).all():
         if system.load >= 1:
             raise ValueError(f"lower_bound: needs a load below 1 or limits, got {system.load:g}")
@@ -122,3 +138,66 @@ def _costs(system: System, charge: float) -> Iterator[tuple[float, int]]:
         best = min(best, cost)
         if total > 1 / _NEGLIGIBLE or jobs / total > 2 * best:
             break
+
+
+# --- units ----------------------------------------------------------------------------------------
+def _least_loss(system: System) -> float:
+    """Weight lost per unit time at the least, see `lower_bound`."""
+    from .loss import Classes  # which needs the compiled policies
+
+    classes = Classes.of(system)
+    each = np.array([p.units for p in system.pools])
+    servers = np.array([p.servers for p in system.pools])
+    most = (servers[:, None] * (each[:, None] // classes.units)).sum(axis=0)
+    units = int(servers @ each)
+    if math.prod((most + 1).tolist()) <= _MOST_STATES:
+        return _least_loss_by_states(classes, units, most)
+    return _least_loss_of_means(classes, units, most)
+
+
+def _least_loss_by_states(classes: Any, units: int, most: Any) -> float:
+    """By a decision process on the numbers of jobs by class: each arrival is admitted or not."""
+    from scipy.sparse import coo_array
+
+    from .control import Control, least_cost
+
+    shape = tuple((most + 1).tolist())
+    grid = np.indices(shape).reshape(len(shape), -1).T
+    jobs = grid[grid @ classes.units <= units]
+    m, row_of = len(jobs), np.full(shape, -1)
+    row_of[tuple(jobs.T)] = np.arange(m)
+
+    def steps(k: int, by: int, rate: Floats) -> Any:
+        """Rates of one job of a class more or fewer, where there is such a state."""
+        there = jobs + by * (np.arange(len(shape)) == k)
+        inside = np.flatnonzero((there[:, k] >= 0) & (there[:, k] < shape[k]))
+        target = row_of[tuple(there[inside].T)]
+        rows, target = inside[target >= 0], target[target >= 0]
+        return coo_array((rate[rows], (rows, target)), shape=(m, m)).tocsr()
+
+    controls = []
+    for k, arrivals in enumerate(classes.arrivals):
+        admitted = steps(k, +1, np.full(m, arrivals))
+        fits = np.asarray(admitted.sum(axis=1)).ravel() > 0
+        lost = np.full(m, arrivals * classes.weights[k])
+        controls.append(
+            Control(
+                [admitted, coo_array((m, m)).tocsr()],
+                np.stack([np.where(fits, 0.0, lost), lost]),
+                np.stack([fits | (arrivals == 0), np.ones(m, dtype=bool)]),
+            )
+        )
+    departures = sum(steps(k, -1, jobs[:, k] * mu) for k, mu in enumerate(classes.served))
+    answer = least_cost(departures, np.zeros(m), controls)
+    return max(answer.cost - answer.error, 0.0)
+
+
+def _least_loss_of_means(classes: Any, units: int, most: Any) -> float:
+    """By the linear programme of mean numbers: the classes that pay most for a unit come first."""
+    lost, left = 0.0, float(units)
+    pays = classes.weights * classes.served / classes.units
+    for k in np.argsort(-pays):
+        jobs = min(classes.arrivals[k] / classes.served[k], float(most[k]), left / classes.units[k])
+        left -= jobs * classes.units[k]
+        lost += classes.weights[k] * (classes.arrivals[k] - jobs * classes.served[k])
+    return max(float(lost), 0.0)

@@ -34,6 +34,7 @@ from .result import Numbers
 
 MOST_STATES = 60_000
 MOST_DECIDED = 10_000
+_HOPELESS, _MANY_SPACES = 20, 3_000  # times too many states; spaces whose states are counted
 _LARGEST_KEY = 1 << 62
 _SAME = 1e-12  # relative; values closer than this tie
 
@@ -75,10 +76,12 @@ class CarSharingOptimum(CarSharingNumbers):
     """The optimum; `policy` attains it (`simulate` and `exact` take it).
 
     error : the proven distance of `accepted` from the most, in users per unit time
+    objective : what is most
     """
 
     error: float = 0.0
     iterations: int = 0
+    objective: str = "accepted"
 
 
 # --- what the policies do, independently of the compiled rules ------------------------------------
@@ -227,19 +230,43 @@ class CarChain:
         yield from self.ends(states)
 
 
+def number_of_states(system: CarSharing) -> list[int]:
+    """For M = 0, 1, ... cars, the ways to have r + v <= K with a sum of M over the stations."""
+    ways = [1]
+    for capacity in system.capacities.tolist():
+        more = [0] * (len(ways) + capacity)
+        for m, number in enumerate(ways):
+            for held in range(capacity + 1):
+                more[m + held] += number * (held + 1)
+        ways = more
+    return ways
+
+
+def _chain(system: CarSharing, shares: Shares, what: str, most: int) -> CarChain:
+    """The chain of a system; ValueError if it has so many states that it is hopeless to begin."""
+    number = number_of_states(system)[system.cars] if system.spaces <= _MANY_SPACES else 10**99
+    if number > _HOPELESS * most:
+        size = f"{number:,}" if number < 10**15 else f"{number:.1e}"
+        raise ValueError(_too_large(system, what, f"up to {size}", most))
+    try:
+        return CarChain(system, shares)
+    except TooLarge:
+        raise ValueError(_too_large(system, what, f"more than {most:,}", most)) from None
+
+
 def _explored(model: CarChain, most: int, what: str) -> Chain:
     try:
         return explore(model, most)
-    except TooLarge as error:
-        size = f"{error.states:,}"
-        raise ValueError(
-            f"{what}: {model.system.stations} stations and {model.system.cars} cars have more than "
-            f"{min(error.states, most):,} states (at most {most:,} can be solved); take fewer "
-            "stations, spaces or cars, or use simulate or mean_field"
-            if error.states < _LARGEST_KEY
-            else f"{what}: {model.system.stations} stations have more states than {size}; use "
-            "simulate or mean_field"
-        ) from None
+    except TooLarge:
+        raise ValueError(_too_large(model.system, what, f"more than {most:,}", most)) from None
+
+
+def _too_large(system: CarSharing, what: str, size: str, most: int) -> str:
+    instead = " or, for requested and stations alike, mean_field" if what == "exact" else ""
+    return (
+        f"{what}: {system.stations} stations and {system.cars} cars have {size} states, at most "
+        f"{most:,} can be solved; take fewer stations, spaces or cars, or use simulate{instead}"
+    )
 
 
 def _recurring(chain: Chain, name: str) -> Chain:
@@ -278,7 +305,7 @@ def exact(system: CarSharing, policy: Any = "requested") -> CarSharingNumbers:
     """
     begun = time.perf_counter()
     rule = make(policy, system)
-    model = CarChain(system, _shares(system, rule))
+    model = _chain(system, _shares(system, rule), "exact", MOST_STATES)
     chain = _explored(model, MOST_STATES, "exact")
     chain = _recurring(chain, rule.name)
     pi, residual = stationary(chain)
@@ -294,7 +321,12 @@ def optimal(system: CarSharing) -> CarSharingOptimum:
     What users request plays no part. Raises ValueError if the system is too large.
     """
     begun = time.perf_counter()
-    model = CarChain(system, lambda r, v, i: np.broadcast_to(_uniform(system, i), r.shape))
+    model = _chain(
+        system,
+        lambda r, v, i: np.broadcast_to(_uniform(system, i), r.shape),
+        "optimal",
+        MOST_DECIDED,
+    )
     if model.roads > system.stations:
         raise ValueError("optimal: trip rates must not depend on where a trip begins")
     chain = _explored(model, MOST_DECIDED, "optimal")

@@ -247,7 +247,12 @@ def unequal_routers(load: float, weights: Sequence[float]) -> float:
     e / R). Derived: the servers send their messages evenly, so router r gets x / R of the jobs'
     worth; E's other jobs go to random servers and find a fraction `load` of them busy.
     """
+    _positive(load=load)
     _stable(load)
+    if not weights:
+        raise ValueError("weights: must hold the share of at least one router, got none")
+    for k, weight in enumerate(weights):
+        _positive(**{f"weights[{k}]": weight})
     total, number = math.fsum(weights), len(weights)
     heaviest_first = sorted((w / total for w in weights), reverse=True)
     for e in range(number + 1):

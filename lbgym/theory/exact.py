@@ -30,6 +30,7 @@ from typing import Any
 
 import numpy as np
 
+from lbgym.checks import charges
 from lbgym.kinds import by_kind
 from lbgym.system import System
 
@@ -54,10 +55,11 @@ from .graph import Ends, graph_plan, model_of, possible_on_graph, refuse_unstabl
 from .loss import exact_loss
 from .result import Exact, Totals, result_of, totals_of
 from .rules import Plan, Static, plan
-from .stability import growth_of
+from .stability import growth_of, say_growth
 from .stale import exact_slotted, exact_stale
 
 _SHORT, _HOPELESS = 6, 100  # so many times too many states up to so short queues: do not begin
+_SPREAD = 8  # ways in which two queues share a large number of jobs, at the least
 _TINY = 1e-18  # what is left out of the law of a single server
 
 
@@ -105,6 +107,7 @@ def exact(
         the policy is not a chain on queue lengths and messages.
     """
     begun = time.perf_counter()
+    loss_charge, move_cost = charges(system, loss_charge, move_cost)
     if system.slotted:
         return exact_slotted(system, policy, cap, loss_charge)
     system.require_memoryless("exact")
@@ -201,22 +204,44 @@ def _solutions(
 
     most = affordable(system)
     least = _possible(system, the_plan, _SHORT)
+    if cap is not None:
+        cut = given_cut(system, groups, cap)
+        least = _possible(system, the_plan, max(cut.caps))
     if least > _HOPELESS * most:
         raise TooLarge(least)
+    if cap is None:
+        _refuse_near_capacity(system, the_plan, most)
     if not any(endless(system, groups)):
         return solve(build(Cut(tuple(longest(system, g, 0) for g in groups))), most), None
     if cap is None:
         solution, cut = settle(system, build, groups, most)
     else:
-        cut = given_cut(system, groups, cap)
         solution = solve(build(cut), most)
     return solution, solve(build(shrunk(cut, SMALLER, system, groups)), most)
 
 
+def _refuse_near_capacity(system: System, the_plan: Plan, most: int) -> None:
+    """Refuse a load at which even queues pooled into one would be too long.
+
+    The number in system is at least that of one queue served by all, which is k or more with
+    probability about load ** k; and each number comes with several ways to spread it.
+    """
+    if not np.isinf(system.limits).all() or not 0 < system.load < 1:
+        return
+    total = math.log(OVERLOADED) / math.log(system.load)
+    states = total * _SPREAD ** (system.servers - 1)
+    if states > most:
+        raise ValueError(
+            f"exact: at load {system.load:g} {the_plan.name} on {system.servers} servers often has "
+            f"{total:,.0f} jobs and more, that is {states:,.0f} states or more, at most {most:,} "
+            "can be solved; lower the load, set limits or simulate"
+        )
+
+
 def _too_large(system: System, the_plan: Plan, states: int) -> str:
     possible = max(states, _possible(system, the_plan, 10))
-    size = f"{possible:,}" if possible < 10**15 else f"{possible:.1e}"
-    what = "up to " + size if possible > states else f"more than {states:,}"
+    size = f"{possible:,}" if possible < 10**15 else f"{float(possible):.1e}"
+    what = f"{'up to' if possible > states else 'more than'} {size}"
     return (
         f"exact: {the_plan.name} on {system.servers} servers has {what} states, "
         f"at most {affordable(system):,} can be solved; take fewer servers, smaller limits or "
@@ -251,9 +276,8 @@ def _refuse_unstable(system: System, the_plan: Plan) -> None:
         rate = growth_of(system, the_plan)
         if rate is not None and rate > -1e-9 * system.arrival_rate:
             raise ValueError(
-                f"exact: {the_plan.name} is not stable at load {system.load:g}: the backlog "
-                f"grows by {max(rate, 0.0):.4g} jobs per unit time; lower the load "
-                "(critical_load says how far) or set limits"
+                f"exact: {the_plan.name} is not stable at load {system.load:g}: "
+                f"{say_growth(rate)}; lower the load (critical_load says how far) or set limits"
             )
 
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from lbgym.checks import listed
 from lbgym.kinds import read
 from lbgym.models.car_engine import make
 from lbgym.models.car_sharing import CarSharing
@@ -23,6 +24,7 @@ Progress = Callable[[int, int], None]
 METRICS: dict[str, Callable[..., int]] = {"accepted": max, "problematic": min}
 METHODS = ("exact", "mean-field", "simulation")
 _SOLVED = 3_000  # states of the largest chain that is solved without being asked for
+_FEW = 500  # spaces; more have more states than that
 _MANY = 200  # stations from which on the mean field stands for them
 _AT_ONCE = 40  # fleets of a sweep; around the best of them others follow
 
@@ -63,16 +65,6 @@ class Fleet:
             f"{self.cars} cars ({self.cars_per_station:.4g} a station): {which}, {self.value:.6g}, "
             f"under {self.policy} by {self.method}; {len(self.curve)} fleets tried"
         )
-
-
-def largest_chain(system: CarSharing) -> int:
-    """States of the chain with the fleet that has most: ways to put (r, v) at every station."""
-    total = np.ones(1)
-    for capacity in system.capacities:
-        total = np.convolve(total, np.arange(1, capacity + 2))
-        if total.max() > 1e15:
-            return 10**15
-    return int(total.max())
 
 
 def fleet(
@@ -138,7 +130,8 @@ def fleet(
 
 
 def _method(system: CarSharing, policy: str) -> str:
-    if largest_chain(system) <= _SOLVED and policy in car_sharing.KNOWN:
+    small = system.spaces <= _FEW and max(car_sharing.number_of_states(system)) <= _SOLVED
+    if small and policy in car_sharing.KNOWN:
         return "exact"
     if policy == "requested" and system.alike and system.stations >= _MANY:
         return "mean-field"
@@ -172,14 +165,15 @@ def _tried(
     value: Callable[[int], float], cars: Iterable[int], most: int, tell: _Told
 ) -> dict[int, float]:
     """The curve at the fleets asked for."""
-    wanted = sorted(set(cars))
-    if not wanted:
-        raise ValueError("cars: must not be empty")
-    for m in wanted:
+    given = listed(cars)
+    if not given:
+        raise ValueError(f"cars: must be whole numbers such as range(3, 9), got {cars!r}")
+    for m in given:
         if isinstance(m, bool) or not isinstance(m, int | np.integer) or not 1 <= m <= most:
             raise ValueError(f"cars: must be whole numbers from 1 to {most:,}, got {m!r}")
+    wanted = sorted({int(m) for m in given})
     tell.plan(len(wanted))
-    return {int(m): value(int(m)) for m in wanted}
+    return {m: value(m) for m in wanted}
 
 
 def _sweep(

@@ -95,10 +95,12 @@ class FlowOptimum(FlowNumbers):
     """The optimum; `policy` attains it (`simulate` and `exact` take it).
 
     error : the proven distance of `jobs_in_system` from the least in the chain as it is cut
+    objective : what is least
     """
 
     error: float = 0.0
     iterations: int = 0
+    objective: str = "jobs_in_system"
 
 
 # --- exact ----------------------------------------------------------------------------------------
@@ -114,7 +116,7 @@ def exact(network: FlowNetwork, policy: Any = "fixed-rate", cap: int | None = No
     plan, groups = plan_of(network, rule), len(network.groups)
     most = affordable(groups)
     check_groups(network, most, "exact")
-    _refuse_overload(network)
+    _refuse_overload(network, "exact")
 
     def build(cut: int) -> FlowChain:
         return FlowChain(network, plan, cut)
@@ -135,12 +137,39 @@ def exact(network: FlowNetwork, policy: Any = "fixed-rate", cap: int | None = No
     return FlowNumbers(**found, seconds=time.perf_counter() - begun)
 
 
-def _refuse_overload(network: FlowNetwork) -> None:
-    if network.route_classes:
-        return
-    for link, load in enumerate(network.link_loads):
-        if load >= 1:
-            raise ValueError(f"exact: link {link} has load {load:g}; no policy keeps it stable")
+def _refuse_overload(network: FlowNetwork, what: str) -> None:
+    """Refuse a network with a link that gets its capacity or more, however flows are routed."""
+    if not network.route_classes:
+        for link, load in enumerate(network.link_loads):
+            if load >= 1:
+                raise ValueError(
+                    f"{what}: link {link} has load {load:g}; no policy keeps it stable"
+                )
+    elif (load := least_link_load(network)) >= 1:
+        raise ValueError(
+            f"{what}: however the flows are routed, some link has load {load:g} or more; no policy "
+            "keeps it stable"
+        )
+
+
+def least_link_load(network: FlowNetwork) -> float:
+    """The largest load over capacity of a link when flows are split over their routes so that it is
+    least: a linear programme."""
+    from scipy.optimize import linprog
+
+    parts = [(k, route) for k, flow in enumerate(network.flows) for route in flow.alternatives]
+    loads = [network.flows[k].load for k, _ in parts]
+    crosses = np.array([[link in route for _, route in parts] for link in range(network.links)])
+    of_class = np.array([[k == c for k, _ in parts] for c in range(network.classes)], dtype=float)
+    capacities = np.array(network.capacities)[:, None]
+    found = linprog(
+        np.append(np.zeros(len(parts)), 1.0),
+        A_ub=np.hstack([crosses * loads, -capacities]),
+        b_ub=np.zeros(network.links),
+        A_eq=np.hstack([of_class, np.zeros((network.classes, 1))]),
+        b_eq=np.ones(network.classes),
+    )
+    return float(found.fun)
 
 
 def _truncation(build: Build, solution: Solution, most: int) -> float:
@@ -191,6 +220,7 @@ def optimal(network: FlowNetwork, cap: int | None = None) -> FlowOptimum:
         raise ValueError("optimal: nothing to decide; give a flow routes or access_rates")
     groups = len(network.groups)
     check_groups(network, MOST_DECIDED, "optimal")
+    _refuse_overload(network, "optimal")
     cut = None if cap is None else given_cut(cap, groups, MOST_DECIDED, "optimal")
     decided = _decide(network, _cut_of(network) if cut is None else cut)
     if cut is None:  # the policy found says where the cut does not matter

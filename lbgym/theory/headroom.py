@@ -1,4 +1,4 @@
-"""How far the rules that are exactly solvable stay above the optimum (MODELS section 11)."""
+"""How far the rules that are exactly solvable stay from the optimum (MODELS section 11)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from lbgym.kinds import kind_of
 from lbgym.system import System
 
 from .exact import exact
@@ -27,7 +28,7 @@ _MOST_HELD = 20  # of a threshold that is tried
 
 @dataclass(frozen=True)
 class Gap:
-    """A rule, its exact value of the objective, and by how much of the optimum it is above it."""
+    """A rule, its exact value of the objective, and by how much of the optimum it misses it."""
 
     policy: str
     value: float
@@ -38,8 +39,11 @@ class Gap:
         return {"policy": self.policy, "value": self.value, "gap_percent": 100 * self.gap}
 
 
-def rules_for(system: System) -> tuple[str, ...]:
-    """Names of rules without parameters that suit a kind of system."""
+def rules_for(system: Any) -> tuple[str, ...]:
+    """Names of rules without parameters that suit a system."""
+    if not isinstance(system, System):
+        rules: tuple[str, ...] = kind_of(system).part("rules").usual(system)
+        return rules
     if system.has_units:
         return _UNITS
     if system.graph is not None:
@@ -50,7 +54,7 @@ def rules_for(system: System) -> tuple[str, ...]:
 
 
 def gaps(best: Any, progress: Callable[[int, int], None] | None = None) -> list[Gap]:
-    """The rules that theory can solve on the system of an `optimal`, least value first.
+    """The rules that theory can solve on the system of an `optimal`, the nearest to it first.
 
     Rules that are unstable there, or too large to solve, are left out. Of the thresholds on two
     servers of unequal speeds only the best is shown. Raises nothing.
@@ -61,24 +65,32 @@ def gaps(best: Any, progress: Callable[[int, int], None] | None = None) -> list[
         found += [gap for gap in [_gap(best, name)] if gap is not None]
         if progress is not None:
             progress(k + 1, len(names))
-    plain = not (system.has_units or system.migrates or system.graph)
+    plain = rules_for(system) is _PLAIN
     if plain and system.servers == 2 and system.speeds[0] != system.speeds[1]:
         found += _best_threshold(best)
-    return sorted(found, key=lambda gap: gap.value)
+    return sorted(found, key=lambda gap: gap.gap)
 
 
-def value_of(result: Exact, objective: str) -> float:
+def value_of(result: Any, objective: str) -> float:
     """The value of an objective of `optimal`."""
     return float(getattr(result, objective))
 
 
 def _gap(best: Any, name: str) -> Gap | None:
+    priced = isinstance(best, Exact)
+    charges = {"loss_charge": best.loss_charge, "move_cost": best.move_cost} if priced else {}
     try:
-        result = exact(best.system, name, loss_charge=best.loss_charge, move_cost=best.move_cost)
+        result = exact(best.system, name, **charges)
     except (ValueError, ArithmeticError):
         return None
     value, least = value_of(result, best.objective), value_of(best, best.objective)
-    return Gap(name, value, value / least - 1 if least > 0 else 0.0)
+    sign = -1 if is_most(best) else 1
+    return Gap(name, value, sign * (value / least - 1) if least > 0 else 0.0)
+
+
+def is_most(best: Any) -> bool:
+    """Whether the objective of an optimum is to be large."""
+    return bool(best.objective == "accepted")
 
 
 def _best_threshold(best: Any) -> list[Gap]:

@@ -22,13 +22,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lbgym.checks import finite, integer
 from lbgym.kinds import by_kind
 from lbgym.system import Pool, System
 
@@ -42,8 +42,12 @@ _FIRST_LEVELS = 32
 _MOST_LEVELS = 4_096
 _ACCURATE = 1e-12  # change of the law in one more iteration
 _POOR = 1e-9  # is refused
-_ITERATIONS = 300  # of each kind
-_STEPS = 500
+_ITERATIONS = 150
+_NEWTON = 15  # iterations at most
+_SETTLED = 1e-9  # change of the law that is taken for Newton's end; the next ones only polish
+_SHORTEST = 1e-4  # step of the arrival rate, relative
+_MOST_CAPACITY = 1_000  # of fluctuations
+_MOST_UNKNOWNS = 3_000  # of a dense matrix
 
 
 @dataclass(frozen=True)
@@ -124,11 +128,39 @@ class Levels:
         return self.system.arrival_rate / self.system.servers
 
 
+Map = Callable[[Floats], Floats]
+
 # A law is an array (pools, levels + 1), rows summing to 1. These give, for a law, the rate of
 # arrivals that each server at each level is offered, whether it has room or not; and the rates of
-# migrations into and out of it.
-Offered = Callable[[Floats], Floats]
-Migrations = Callable[[Floats], tuple[Floats, Floats]]
+# migrations into and out of it. A slope is the matrix of derivatives of such rates, raveled, by the
+# law, raveled.
+Slope = Callable[[Floats], Floats]
+
+
+@dataclass(frozen=True)
+class Offered:
+    """Arrivals offered by a placement, and their slope."""
+
+    rates: Map
+    slope: Slope
+
+    def __call__(self, law: Floats) -> Floats:
+        return self.rates(law)
+
+
+@dataclass(frozen=True)
+class Migrations:
+    """Migrations into and out of each server: linear in the law.
+
+    into, out : (N, N), N pools x levels raveled
+    """
+
+    into: Floats
+    out: Floats
+
+    def __call__(self, law: Floats) -> tuple[Floats, Floats]:
+        flat = law.ravel()
+        return (self.into @ flat).reshape(law.shape), (self.out @ flat).reshape(law.shape)
 
 
 def _by_pool(levels: Levels, place: Static) -> Offered:
@@ -137,7 +169,7 @@ def _by_pool(levels: Levels, place: Static) -> Offered:
     total = np.bincount(pools, weights=place.p)
     rate = total * levels.system.arrival_rate / np.bincount(pools)
     fixed = np.broadcast_to(rate[:, None], (len(rate), levels.levels + 1))
-    return lambda law: fixed
+    return Offered(lambda law: fixed, lambda law: np.zeros((law.size, law.size)))
 
 
 def _by_samples(levels: Levels, place: Least) -> Offered:
@@ -154,15 +186,28 @@ def _by_samples(levels: Levels, place: Least) -> Offered:
     number = int(rank.max()) + 1
     share = np.broadcast_to(levels.share[:, None], value.shape).ravel()
 
-    def offered(law: Floats) -> Floats:
+    def fractions(law: Floats) -> tuple[Floats, Floats]:
+        """Of each rank, the fraction of servers at it or after, and after it."""
         g = np.bincount(rank, weights=law.ravel() * share, minlength=number)
-        after = np.append(np.cumsum(g[::-1])[::-1], 0.0)
+        upto = np.append(np.cumsum(g[::-1])[::-1], 0.0)
+        return upto[:-1], upto[1:]
+
+    def offered(law: Floats) -> Floats:
         # (A^d - B^d) / (A - B) as a sum, so that rare ranks lose no digits.
-        powers = [after[:-1] ** j * after[1:] ** (d - 1 - j) for j in range(d)]
-        chosen = np.sum(powers, axis=0)
+        a, b = fractions(law)
+        chosen = np.sum([a**j * b ** (d - 1 - j) for j in range(d)], axis=0)
         return np.asarray(levels.arrival_rate * chosen[rank].reshape(law.shape))
 
-    return offered
+    def slope(law: Floats) -> Floats:
+        a, b = fractions(law)
+        nothing = np.zeros(number)
+        by_a = sum((j * a ** (j - 1) * b ** (d - 1 - j) for j in range(1, d)), nothing)
+        by_b = sum((j * b ** (j - 1) * a ** (d - 1 - j) for j in range(1, d)), nothing)
+        of, by = rank[:, None], rank[None, :]
+        found = by_a[of] * (by >= of) + by_b[of] * (by > of)
+        return np.asarray(levels.arrival_rate * found * share)
+
+    return Offered(offered, slope)
 
 
 def _ranks(value: Floats, second: Floats) -> NDArray[np.int64]:
@@ -183,15 +228,10 @@ def _searching(levels: Levels, the_plan: Plan) -> Migrations:
     share, beta = levels.share, system.migration_rate
     here = (speeds[:, :, None, None], q[None, :, None, None])
     allowed = gains(the_plan.search, here, (speeds[None, None], q[None, None, None]))
-    goes = (allowed & levels.room).astype(float)
-
-    def migrations(law: Floats) -> tuple[Floats, Floats]:
-        held = law * share[:, None]
-        into = beta * np.einsum("pk,pkrl->rl", held * q, goes)
-        out = beta * q * np.einsum("pkrl,rl->pk", goes, held)
-        return into, out
-
-    return migrations
+    goes = (allowed & levels.room).astype(float).reshape(2 * (len(speeds) * len(q),))
+    held = np.repeat(share, len(q))  # per law: servers at each level, in all
+    jobs = np.tile(q, len(speeds))
+    return Migrations(beta * goes.T * (held * jobs), beta * jobs[:, None] * goes * held)
 
 
 def _stationary(births: Floats, deaths: Floats) -> Floats:
@@ -203,53 +243,103 @@ def _stationary(births: Floats, deaths: Floats) -> Floats:
     return np.asarray(weights / weights.sum(axis=1, keepdims=True), dtype=np.float64)
 
 
-Map = Callable[[Floats], Floats]
-Rates = Callable[[Floats], tuple[Floats, Floats]]
+@dataclass(frozen=True)
+class Equations:
+    """The differential equation of the law, with a part of the arrivals.
 
+    part : of the arrivals that come
+    """
 
-def _rates(levels: Levels, offered: Offered, migrations: Migrations | None) -> Rates:
-    """Births and deaths at each level when the fractions are as given."""
+    levels: Levels
+    offered: Offered
+    migrations: Migrations | None
+    part: float = 1.0
 
-    def rates(law: Floats) -> tuple[Floats, Floats]:
-        births, deaths = offered(law) * levels.room, levels.served
-        if migrations is not None:
-            into, out = migrations(law)
-            births, deaths = births + into * levels.room, deaths + out
+    def rates(self, law: Floats) -> tuple[Floats, Floats]:
+        """Births and deaths at each level when the fractions are as given."""
+        room = self.levels.room
+        births, deaths = self.part * self.offered(law) * room, self.levels.served
+        if self.migrations is not None:
+            into, out = self.migrations(law)
+            births, deaths = births + into * room, deaths + out
         return births, deaths
 
-    return rates
+    def slopes(self, law: Floats) -> tuple[Floats, Floats]:
+        """Their derivatives by the law, (N, N) each."""
+        room = self.levels.room.ravel()[:, None]
+        births = self.part * self.offered.slope(law) * room
+        if self.migrations is None:
+            return births, np.zeros_like(births)
+        return births + self.migrations.into * room, self.migrations.out
+
+    def again(self, law: Floats) -> Floats:
+        """The stationary law of the rates that a law gives."""
+        return _stationary(*self.rates(law))
 
 
-def _moved(law: Floats, births: Floats, deaths: Floats, step: float) -> Floats:
-    """The laws after a time step at constant rates, by the implicit Euler method."""
-    after = np.empty_like(law)
-    for p in range(len(law)):
-        up, down = births[p, :-1], deaths[p, 1:]
-        leave = np.append(up, 0.0) + np.insert(down, 0, 0.0)
-        matrix = np.diag(1 + step * leave) - step * (np.diag(up, -1) + np.diag(down, 1))
-        after[p] = np.linalg.solve(matrix, law[p])
-    return after
+def _drift(law: Floats, births: Floats, deaths: Floats) -> Floats:
+    """How the law changes per unit time."""
+    flow = births[:, :-1] * law[:, :-1] - deaths[:, 1:] * law[:, 1:]
+    return np.asarray(-np.diff(np.pad(flow, ((0, 0), (1, 1))), axis=1))
 
 
-def _step(rates: Rates, step: float, law: Floats) -> Floats:
-    return _moved(law, *rates(law), step)
+def _drift_slope(law: Floats, births: Floats, deaths: Floats, slopes: tuple[Any, Any]) -> Floats:
+    """Its derivatives by the law, (N, N)."""
+    last = law.shape[1] - 1
+    up = np.diag(births.ravel()) + law.ravel()[:, None] * slopes[0]
+    down = np.diag(deaths.ravel()) + law.ravel()[:, None] * slopes[1]
+    up[last :: last + 1] = 0.0  # nobody is born beyond the last level
+    down[:: last + 1] = 0.0
+    return np.asarray(np.roll(up, 1, axis=0) - up + np.roll(down, -1, axis=0) - down)
 
 
-def _fixed_point(rates: Rates, law: Floats) -> tuple[Floats, float]:
+def _newton(equations: Equations, law: Floats) -> tuple[Floats, float]:
+    """The law that stays, by Newton's method, and its last change; infinite far from it."""
+    levels = law.shape[1]
+    first = np.arange(0, law.size, levels)
+    total = np.repeat(np.eye(len(law)), levels, axis=1)  # each pool's law keeps its sum
+    moved = math.inf
+    for _ in range(_NEWTON):
+        births, deaths = equations.rates(law)
+        matrix = _drift_slope(law, births, deaths, equations.slopes(law))
+        known = -_drift(law, births, deaths).ravel()
+        matrix[first], known[first] = total, 0.0
+        try:
+            change = np.linalg.solve(matrix, known).reshape(law.shape)
+        except np.linalg.LinAlgError:
+            return law, math.inf
+        law = np.maximum(law + change, 0.0)
+        law /= law.sum(axis=1, keepdims=True)
+        before, moved = moved, float(np.abs(change).max())
+        if moved < _SETTLED and moved > before / 2:  # as small as rounding lets it become
+            break
+    return law, moved if moved < _SETTLED else math.inf
+
+
+def _continued(equations: Equations) -> tuple[Floats, float]:
+    """The fixed point, followed from a system without arrivals to all of them."""
+    levels = equations.levels
+    law = np.tile(np.eye(1, levels.levels + 1), (len(levels.share), 1))
+    part, step, error = 0.0, 0.25, math.inf
+    while part < 1 and step > _SHORTEST:
+        next_part = min(part + step, 1.0)
+        there, error = _newton(replace(equations, part=next_part), law)
+        if math.isfinite(error):
+            law, part, step = there, next_part, 1.5 * step
+        else:
+            step /= 2
+    return law, error
+
+
+def _fixed_point(equations: Equations, law: Floats) -> tuple[Floats, float]:
     """A law that reproduces itself, and the change that one more iteration makes.
 
     At first each pool takes the stationary law of the rates that the present law gives. Should
-    that not converge, the pools follow their differential equation, in steps that are short enough.
+    that not converge, Newton's method follows the law from a system without arrivals.
     """
-    law, error = anderson(lambda x: _stationary(*rates(x)), law, _ITERATIONS)
-    start = law if error < _ACCURATE else _stationary(*rates(law))
-    for step in (1.0, 0.1, 0.01):
-        if error < _ACCURATE:
-            break
-        law = start
-        for _ in range(_STEPS):
-            law = _step(rates, step, law)
-        law, error = anderson(partial(_step, rates, step), law, _ITERATIONS)
+    law, error = anderson(equations.again, law, _ITERATIONS)
+    if error >= _ACCURATE and law.size <= _MOST_UNKNOWNS:
+        law, error = _continued(equations)
     return law, error
 
 
@@ -501,7 +591,7 @@ def _iterated(system: System, the_plan: Plan) -> _Limit:
         levels = Levels(system, count)
         offered = _offered(levels, the_plan)
         migrations = None if the_plan.allowed is None else _searching(levels, the_plan)
-        law, error = _fixed_point(_rates(levels, offered, migrations), _start(levels))
+        law, error = _fixed_point(Equations(levels, offered, migrations), _start(levels))
         if not endless or law[endless, -1].max() < _NEGLIGIBLE or count >= _MOST_LEVELS:
             break
         count *= 2
@@ -568,9 +658,13 @@ def ou_covariance(load: float, capacity: int, d: int, beta: float = 0.0) -> Fluc
     Arrival rate per server ``load - beta / sqrt(N)``, service rate 1. With A the Jacobian of the
     mean field and B = diag(load (u_{k-1}^d - u_k^d) + k (u_k - u_{k+1})), A S + S A' + B = 0; the
     mean is beta A^{-1} (u_{k-1}^d - u_k^d) (Vasantam and Mazumdar, J. Appl. Prob. 58, 2021).
+
+    Capacity at most 1,000 (10 s).
     """
     from scipy.linalg import solve_continuous_lyapunov
 
+    capacity = integer("capacity", capacity, most=_MOST_CAPACITY)
+    beta = finite("beta", beta)
     system = System(Pool(1, slots=capacity, limit=capacity), arrival_rate=load, replace=True)
     tail = np.pad(mean_field(system, f"jsq({d})").queue_tail["all"], (0, capacity))
     u = tail[: capacity + 2]  # u_0 .. u_{C+1}

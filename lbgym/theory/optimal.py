@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lbgym.checks import charges, flag
 from lbgym.kinds import by_kind
 from lbgym.system import System
 
@@ -342,6 +343,10 @@ def optimal(
         A system of any kind, its dict, a scenario's name or the path of a TOML file.
     cap : int or one a pool, optional
         Where to cut queues without a limit, or the flows in all. Default: where it does not matter.
+        A job that would go beyond the cut is thrown away and counts as no loss in the numbers, so a
+        small cap makes a system look better than it is (`truncation_error` says by how much). A
+        system that really ends there is one with ``limit=cap``, where losses cost ``loss_charge``,
+        solved with ``lossless=True`` if they may happen only when every server is full.
     objective : str, optional
         What is least: ``cost`` (default; as in `Exact`), ``jobs_in_system`` (systems without
         limits: else losing all jobs is best), ``blocking_probability``; with units ``cost``,
@@ -372,11 +377,12 @@ def optimal(
     begun = time.perf_counter()
     system.require_memoryless("optimal")
     _refuse_others(system)
+    charge, move_cost = charges(system, loss_charge, move_cost)
+    lossless = flag("lossless", lossless)
     if system.has_units:
         _only_dispatch(place, "units")
-        return optimal_loss(system, objective or "cost", loss_charge, lossless)
-    charge = system.default_loss_charge if loss_charge is None else float(loss_charge)
-    prices = _prices(system, objective or "cost", charge, float(move_cost))
+        return optimal_loss(system, objective or "cost", charge, lossless)
+    prices = _prices(system, objective or "cost", charge, move_cost)
     if system.graph is not None:
         _only_dispatch(place, "a graph")
         paid = (prices.stay, prices.loss)
@@ -466,6 +472,11 @@ def _prices(system: System, objective: str, charge: float, move_cost: float) -> 
     if objective not in OBJECTIVES:
         raise ValueError(f"objective: must be one of {', '.join(OBJECTIVES)}, got {objective!r}")
     if objective == "blocking_probability":
+        if np.isinf(system.limits).any():
+            raise ValueError(
+                "objective: nothing is lost where some servers have no limit; use cost, or set "
+                "limits"
+            )
         return Prices(0.0, 1.0, 0.0)
     if objective == "jobs_in_system":
         if np.isfinite(system.limits).any():

@@ -121,9 +121,7 @@ class _Choices:
         return coo_array((np.concatenate(rate), place), shape=(m, m)).tocsr()
 
 
-def optimal_loss(
-    system: System, objective: str, loss_charge: float | None, lossless: bool
-) -> OptimalLoss:
+def optimal_loss(system: System, objective: str, charge: float, lossless: bool) -> OptimalLoss:
     """The best policy that sees every server's jobs by class.
 
     Raises ValueError if the system is too large (with the number of its states).
@@ -135,7 +133,6 @@ def optimal_loss(
             f"objective: with units must be one of {', '.join(OBJECTIVES)}, got {objective!r}"
         )
     _refuse_large(system)
-    charge = system.default_loss_charge if loss_charge is None else float(loss_charge)
     choices = _Choices(system)
     weights = choices.classes.weights
     prices = {

@@ -7,16 +7,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lbgym.checks import integer
 from lbgym.system import System, as_system
 
 from .result import Exact
 from .rules import plan
 
+_LONGEST = 2_000  # queue on a picture
+
 
 def switching_curve(system: Any, policy: Any, longest: int = 20) -> NDArray[np.int64]:
     """For q_1 = 0 .. longest, the least q_0 at which a job goes to server 1; longest + 1 if none.
 
-    Shape (longest + 1,). A random tie counts as going to server 1.
+    Shape (longest + 1,), longest at most 2,000. A random tie counts as going to server 1.
     """
     share = shares_of_second(as_system(system), policy, longest)
     goes = share > 0
@@ -25,6 +28,7 @@ def switching_curve(system: Any, policy: Any, longest: int = 20) -> NDArray[np.i
 
 def shares_of_second(system: System, policy: Any, longest: int) -> NDArray[np.float64]:
     """The probability of server 1 at each (q_0, q_1) up to `longest`; shape (longest + 1,) * 2."""
+    longest = integer("longest", longest, most=_LONGEST)
     if system.servers != 2:
         raise ValueError(f"a switching curve needs two servers, the system has {system.servers}")
     the_plan = plan(system, policy.policy if isinstance(policy, Exact) else policy)

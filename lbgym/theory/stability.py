@@ -39,6 +39,7 @@ from .rules import Least, Placement, Plan, Pull, Ranked, Static, Table, Threshol
 _PRECISION = 1e-6  # of a critical arrival rate, relative
 _BEYOND = 1e-8  # what the cut of the other servers may leave out
 _PATIENCE = 150  # jobs: see `settle`
+_CLEAR = 1e-3  # of the arrival rate: a bound that far below 0 tells the sign, a nearer one does not
 _HALVINGS = 7  # in search of the highest rate at which the other servers are stable
 _SETS = 64  # most sets of saturated servers that are tried
 _HIGHEST = 2.0**20  # arrival rates beyond this many capacities are not tried
@@ -140,7 +141,7 @@ def _others(system: System, the_plan: Plan, saturated: frozenset[int]) -> Soluti
 def _drift(system: System, the_plan: Plan, saturated: frozenset[int]) -> tuple[float, float] | None:
     """Margin (the set grows iff it is > 0) and growth of the whole set; None: cannot be."""
     ceiling = _ceiling(system, the_plan.place, saturated)
-    if ceiling <= 0:
+    if ceiling < -_CLEAR * system.arrival_rate:
         return ceiling, ceiling
     others = _others(system, the_plan, saturated)
     if others is None:
@@ -239,6 +240,11 @@ def _no_flow(flow: int | None) -> None:
         raise ValueError(f"flow: only for flow networks; jobs at servers have none, got {flow!r}")
 
 
+def _refuse_closed(system: System, what: str) -> None:
+    if system.closed_jobs is not None:
+        raise ValueError(f"{what}: no job arrives in a closed system, so it has none")
+
+
 # --- the answers ----------------------------------------------------------------------------------
 @by_kind
 def critical_load(system: Any, policy: Any, flow: int | None = None) -> float:
@@ -256,6 +262,7 @@ def critical_load(system: Any, policy: Any, flow: int | None = None) -> float:
         For policies without a chain (see `exact`), and where the other servers' chain is too large.
     """
     _no_flow(flow)
+    _refuse_closed(system, "critical_load")
     system.require_memoryless("critical_load")
     the_plan = plan(system, policy)
     unknown = _unknown(system, the_plan)
@@ -283,12 +290,20 @@ def growth(system: Any, policy: Any, flow: int | None = None) -> Any:
     is beyond its critical load.
     """
     _no_flow(flow)
+    _refuse_closed(system, "growth")
     system.require_memoryless("growth")
     the_plan = plan(system, policy)
     rate = growth_of(system, the_plan)
     if rate is None:
         raise ValueError(f"growth under {the_plan.name}: {_unknown(system, the_plan)}")
     return max(rate, 0.0)
+
+
+def say_growth(rate: float) -> str:
+    """What becomes of a backlog, in words."""
+    if rate < 1e-9:
+        return "some servers get just what they can serve, so queues have no long-run mean"
+    return f"the backlog grows by {rate:.4g} jobs per unit time"
 
 
 def growth_of(system: System, the_plan: Plan) -> float | None:

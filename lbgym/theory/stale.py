@@ -28,12 +28,14 @@ from lbgym.system import Pool, System
 from .chain import Floats
 from .result import Exact, Totals, result_of
 from .rules import BUILDERS, Least, Static, order_of
+from .stability import say_growth
 
 MOST = 320  # the longest queue kept
 SMALLER = 0.85  # the box that the truncation error is estimated with
 _FIRST = 40
 _NEGLIGIBLE = 1e-12  # time share at the longest queue kept
 _GROWTH = 1.6
+_FAINT = 1e-6  # chance of longer queues that is surely too much
 _ACCURATE, _POOR = 1e-15, 1e-12
 _CYCLES, _KEPT = 40, 80  # of GMRES
 _KNOWN = "rank(p1, p2), jsq, jsq(d), sed, sed(d), jsed, index(a), fpi, random, static"
@@ -284,8 +286,30 @@ def _refuse_unstable(system: System, order: Order) -> None:
         margins.append(system.arrival_rate - float(served.sum()))
     if max(margins) >= -1e-9 * system.arrival_rate:
         raise ValueError(
-            f"exact: {order.name} is not stable at load {system.load:g}: the backlog grows by "
-            f"{max(max(margins), 0.0):.4g} jobs per unit time; lower the load or set limits"
+            f"exact: {order.name} is not stable at load {system.load:g}: "
+            f"{say_growth(max(margins))}; lower the load or set limits"
+        )
+
+
+def _refuse_long(system: System, order: Order) -> None:
+    """Refuse queues that become longer than can be kept, between reads or for the load's sake."""
+    free = np.isinf(system.limits)
+    slots = np.array([p.slots for p in system.pools])[system.pool_of_server]
+    served = (slots * system.speeds / system.mean_size)[free]
+    if not free.any():
+        return
+    interval = system.read_interval or 0.0
+    rise = (max(order.p) * system.arrival_rate - float(served.min())) * interval
+    total = 0.0
+    if free.all():  # as one queue served by all, which is k or more with chance load ** k
+        total = math.log(_FAINT) / math.log(system.load) / 2
+    if max(rise, total) > MOST:
+        why = f"between two reads a queue may grow by {rise:,.0f} jobs"
+        if total > rise:
+            why = f"at load {system.load:g} queues of {total:,.0f} jobs matter"
+        raise ValueError(
+            f"exact: {why}, at most {MOST} ({(MOST + 1) ** 2:,} states) can be kept; take a "
+            "shorter read_interval, a lower load or limits, or simulate"
         )
 
 
@@ -316,6 +340,8 @@ def exact_stale(system: System, policy: Any, cap: Any, loss_charge: float | None
     if order is None:
         return None
     _refuse(system, order, cap)
+    if cap is None:
+        _refuse_long(system, order)
     box = _settle(system, order) if cap is None else _solve(system, order, _levels(system, cap, 1))
     error = 0.0
     if np.isinf(system.limits).any():
