@@ -8,7 +8,7 @@ the aim, and the same of the stored table. All that are compared alternate in sh
 run, and each shows its best turn in CPU time: what other programs on the machine do disturbs a
 ratio little, an absolute number more. (Lines on threads and on SubprocVecEnv are in wall time and
 want free cores.) Without ``--quick`` the lines replace theirs in the stored table,
-``benchmarks/results/speed.json``; another machine begins a new one.
+``benchmarks/results/speed.json``, and in ``docs/speed.md``; another machine begins a new one.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from benchmarks import env_rows, process_rows, simulate_rows, training_rows
 from benchmarks.measure import Effort, Line, machine
 
 RESULTS = Path(__file__).with_name("results") / "speed.json"
+PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
+BEGIN, END = "<!-- table -->\n", "<!-- end of table -->"
 GROUPS: dict[str, Callable[[Effort], Iterator[Line]]] = {
     "simulate": simulate_rows.simulate,
     "laws": simulate_rows.laws,
@@ -84,6 +86,19 @@ def updated(last: Mapping[str, Any], lines: Sequence[Line]) -> dict[str, Any]:
     return {"machine": here, "lines": list(rows.values())}
 
 
+def page(text: str, record: Mapping[str, Any]) -> str:
+    """The page with the stored table in the place of its own."""
+    rows = [HEADINGS, ["---"] * len(HEADINGS)]
+    for stored in record["lines"]:
+        line = Line(**{name: value for name, value in stored.items() if name != "load"})
+        rows.append(cells(line, None))
+    kept = [k for k, name in enumerate(HEADINGS) if name != "last"]
+    table = "".join(f"| {' | '.join(row[k] for k in kept)} |\n" for row in rows)
+    where = ", ".join(f"{name} {value}" for name, value in record["machine"].items())
+    before, _, rest = text.partition(BEGIN)
+    return f"{before}{BEGIN}{table}\nMachine: {where}.\n{END}{rest.partition(END)[2]}"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.speed",
@@ -103,6 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         RESULTS.parent.mkdir(exist_ok=True)
         record = updated(last if given.only else {}, lines)
         RESULTS.write_text(json.dumps(record, indent=1) + "\n")
+        PAGE.write_text(page(PAGE.read_text(), record))
     return 0
 
 
