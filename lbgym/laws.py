@@ -40,6 +40,7 @@ import dataclasses
 import itertools
 import math
 import reprlib
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from functools import cached_property
@@ -62,7 +63,7 @@ _ROW_SUM = 1e-9  # of a generator, relative
 
 # --- laws -----------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Law:
+class Law(ABC):
     """A law on [0, inf) of mean 1.
 
     Attributes
@@ -78,8 +79,8 @@ class Law:
     law: ClassVar[str]
 
     @property
-    def second_moment(self) -> float:
-        raise NotImplementedError
+    @abstractmethod
+    def second_moment(self) -> float: ...
 
     @property
     def inverse_mean(self) -> float:
@@ -89,13 +90,13 @@ class Law:
     def atoms(self) -> Floats | None:
         return None
 
+    @abstractmethod
     def cdf(self, x: ArrayLike) -> Floats:
         """P(S <= x); shape of x."""
-        raise NotImplementedError
 
+    @abstractmethod
     def work_below(self, x: ArrayLike) -> Floats:
         """E[S; S <= x], the share of the work in jobs up to size x; shape of x."""
-        raise NotImplementedError
 
     def row(self) -> tuple[float, float, float, Rows]:
         """Three parameters of the sampler and its table."""

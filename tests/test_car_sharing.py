@@ -555,7 +555,7 @@ def test_other_mistakes_get_one_sentence():
         simulate(ALIKE, "requested", start=[3, 3, 0, 0])
     with pytest.raises(ValueError, match="start: must be 'empty' or parked cars"):
         simulate(ALIKE, "requested", start="warm")
-    with pytest.raises(ValueError, match="12 stations and 20 cars have more than"):
+    with pytest.raises(ValueError, match="12 stations and 20 cars have up to"):
         theory.exact(CarSharing(12, 3, 20))
     with pytest.raises(ValueError, match="stations that are all alike"):
         theory.mean_field(UNLIKE)

@@ -111,7 +111,7 @@ def test_mean_field_of_car_sharing():
         (lambda: theory.critical_load("small", "pull", flow=1), "flow: only for flow networks"),
         (lambda: theory.critical_load("flow-routes", "join-least-loaded"), "known for fixed rout"),
         (lambda: theory.critical_load("flow-rate", "fixed-rate", flow=5), "flow: must be a class"),
-        (lambda: theory.optimal(CarSharing(12, 3, 20)), "12 stations and 20 cars have more than"),
+        (lambda: theory.optimal(CarSharing(12, 3, 20)), "12 stations and 20 cars have up to"),
         (lambda: policies.make("jsq", "cars"), "unknown policy of a car-sharing system 'jsq'"),
         (lambda: policies.make("requested", "small"), "unknown policy 'requested'"),
         (lambda: as_system({"kind": "car-sharin"}), "unknown kind of system 'car-sharin', did you"),

@@ -178,7 +178,8 @@ def test_growth_is_what_simulation_sees():
     [
         (servers(1.0, 2.0), "wrr", "memory"),
         (System(Pool(100), 2, 0.5), "pull", "1 x|sets of servers|states"),
-        (System([Pool(9), Pool(9, speed=2.0)], 2, 0.5), "pull", "sets of servers"),
+        (System([Pool(9), Pool(9, speed=2.0)], 2, 0.5), "pull", "that stay stable"),
+        (System([Pool(1, speed=float(k)) for k in range(1, 6)], load=0.5), "pull", "28,561 states"),
         (
             System([Pool(1), Pool(1, limit=2)], load=0.5, migration_rate=1.0),
             "local-search",
@@ -207,6 +208,15 @@ def test_a_bound_of_exactly_zero_is_no_verdict(speeds, rate, policy, routers, jo
     for there in (rate, rate * (1 - 1e-13), rate * (1 + 1e-13)):
         system = System(pools, routers=routers, arrival_rate=there)
         assert theory.exact(system, policy).jobs_in_system == pytest.approx(jobs, rel=1e-7)
+
+
+def test_the_critical_load_of_pull_on_three_unlike_servers():
+    """The slow server fails long before the load at which the two others do."""
+    three = theory.critical_load(servers(1.0, 2.0, 5.0), "pull")
+    assert three == pytest.approx(0.707173, abs=1e-5)
+    assert theory.growth(servers(1.0, 2.0, 5.0, load=0.75), "pull") == pytest.approx(
+        0.13763, rel=1e-4
+    )
 
 
 @pytest.mark.parametrize("speeds", [(1.0, 3.0), (3.0, 1.0), (2.0, 6.0)])

@@ -79,10 +79,10 @@ def _held(state: State) -> set[int]:
     if not w["messages_on"] or w["router"] < 0:
         return set()
     servers: set[int] = set()
-    pools = int(w["n_pools"])
+    pools, entries = int(w["n_pools"]), state.arrays["entries"]["server"]
     for row in state.arrays["lists"][w["router"] * pools : (w["router"] + 1) * pools]:
-        there = state.arrays["held"]["server"][row["begin"] : row["begin"] + row["count"]]
-        servers.update(there.tolist())
+        places = state.arrays["held"]["entry"][row["begin"] : row["begin"] + row["count"]]
+        servers.update(entries[places].tolist())
     return servers
 
 
@@ -105,18 +105,13 @@ def _decision(system: System, state: State) -> str:
 
 
 def _of_class(system: System, k: int) -> str:
-    """The class of a job, where there are several or it needs units."""
+    """The class of a job, and the units it needs."""
     if system.classes is None:
         return ""
-    name = f" ({system.classes[k].name})" if system.classes[k].name else ""
-    needs = (
-        f", which needs {_several(system.classes[k].units, 'unit')}," if system.has_units else ""
-    )
+    this = system.classes[k]
+    name = f" ({this.name})" if this.name else ""
+    needs = f", which needs {this.units} unit{'s' * (this.units > 1)}," * system.has_units
     return f" of class {k}{name}{needs}"
-
-
-def _several(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 # --- in pixels ------------------------------------------------------------------------------------

@@ -61,11 +61,6 @@ def build_local_search(system: System, *, rule: str = "strict", place: object = 
             "local-search: needs a system whose jobs resample; set migration_rate above 0"
         )
     one_of(rule, dict.fromkeys(_RULES), "local-search: rule")
-    if system.closed_jobs is not None and rule != "strict" and len(set(system.speeds)) > 1:
-        raise ValueError(
-            f"local-search: in a closed system of unequal speeds only rule=strict comes to rest, "
-            f"got rule={rule}"
-        )
     call = as_call(place, "local-search: place")
     if call.name == "local-search":
         raise ValueError("local-search: place must be a policy for new jobs, got local-search")

@@ -16,7 +16,7 @@ It is unstable when the servers of U then get more than they serve. So
   dimension less than `exact`; PULL's critical load, MODELS section 1).
 
 Servers with a limit never hold endlessly many jobs; without any other the critical load is inf.
-Cost: nothing for formulas; for PULL on two servers .2 s, on three 10 s.
+Cost: nothing for formulas; for PULL on two servers .2 s, on three 2 s; four must be alike.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ _PRECISION = 1e-6  # of a critical arrival rate, relative
 _BEYOND = 1e-8  # what the cut of the other servers may leave out
 _PATIENCE = 150  # jobs: see `settle`
 _CLEAR = 1e-3  # of the arrival rate: a bound that far below 0 tells the sign, a nearer one does not
+_PARTS = (0.5, 0.75, 1.0)  # of the highest rate, where a set's margin is looked at
 _HALVINGS = 7  # in search of the highest rate at which the other servers are stable
+_SHORT, _STATES = 12, 2_000  # of the largest chain beside a saturated server
 _SETS = 64  # most sets of saturated servers that are tried
 _HIGHEST = 2.0**20  # arrival rates beyond this many capacities are not tried
 
@@ -104,6 +106,22 @@ def _sets(system: System, the_plan: Plan) -> list[frozenset[int]]:
     ]
     found = (frozenset(itertools.chain(*parts)) for parts in itertools.product(*choices))
     return sorted((u for u in found if u), key=lambda u: (len(u), sum(system.speeds[i] for i in u)))
+
+
+def _largest_chain(system: System, the_plan: Plan) -> int:
+    """The most states of the servers beside one that is saturated, if their queues are short."""
+    sizes = [len(group) for group in the_plan.groups]
+    caps = [min(float(system.limits[group[0]]), _SHORT) for group in the_plan.groups]
+    found = []
+    for g, group in enumerate(the_plan.groups):
+        if math.isinf(system.limits[group[0]]):
+            left = [size - (k == g) for k, size in enumerate(sizes)]
+            found.append(
+                math.prod(
+                    math.comb(int(cap) + n, n) for cap, n in zip(caps, left, strict=True) if n > 0
+                )
+            )
+    return max(found, default=0)
 
 
 def _balances(place: Placement) -> bool:
@@ -175,21 +193,28 @@ def _root(system: System, policy: Any, saturated: frozenset[int], high: float) -
         drift = _drift(there, plan(there, policy), saturated)
         return None if drift is None else drift[0]
 
-    top, at_top = high, margin(high)
-    if at_top is None:  # the others fail before: the highest rate at which they do not
-        low = 0.0
-        for _ in range(_HALVINGS):
-            middle = (low + top) / 2
-            at_middle = margin(middle)
-            low, top, at_top = (
-                (low, middle, at_top) if at_middle is None else (middle, top, at_middle)
-            )
-        top = low
-    if at_top is None or at_top <= 0:
+    low = 0.0
+    for part in _PARTS:  # upwards: the nearer the others come to failing, the longer it takes
+        top = part * high
+        at_top = margin(top)
+        if at_top is None or at_top > 0:
+            break
+        low = top
+    else:
         return high
-    low = 0.5 * top
-    while (at_low := margin(low)) is None or at_low > 0:
-        low *= 0.5
+    for _ in range(_HALVINGS):
+        if at_top is not None:
+            break
+        middle = (low + top) / 2  # the others fail first, perhaps
+        at_middle = margin(middle)
+        if at_middle is not None and at_middle <= 0:
+            low = middle
+        else:
+            top, at_top = middle, at_middle
+    if at_top is None:
+        return high
+    while low == 0 or (at_low := margin(low)) is None or at_low > 0:
+        low = 0.5 * (low or top)
     return float(brentq(lambda rate: margin(rate) or 0.0, low, top, rtol=_PRECISION))
 
 
@@ -226,6 +251,12 @@ def _unknown(system: System, the_plan: Plan) -> str | None:
         return "where queues are read it is known for policies that go by their order, or by none"
     if isinstance(the_plan.place, Table) or (the_plan.allowed and the_plan.search is None):
         return "it is known for named policies only"
+    if isinstance(the_plan.place, Pull) and (states := _largest_chain(system, the_plan)) > _STATES:
+        return (
+            "the servers that stay stable would have to be solved dozens of times, with "
+            f"{states:,} states for queues up to {_SHORT}, at most {_STATES:,} can be; take at "
+            "most 3 servers, or more that are alike"
+        )
     number = _number_of_sets(system, the_plan)
     if isinstance(the_plan.place, Pull) and number > _SETS:
         return (
