@@ -68,7 +68,7 @@ def _pool(system: System, state: State, k: int) -> list[str]:
 
 def _units(state: State, i: int, units: int) -> str:
     """The units of a server, in use and free."""
-    free = units - int(state.arrays["servers"]["used"][i])
+    free = units - int(state.arrays["standings"]["used"][i])
     bar = ("#" * (units - free) + "." * free)[:_WIDEST_BAR]
     return f"{bar}| {free} of {units} units free"
 
@@ -79,10 +79,10 @@ def _held(state: State) -> set[int]:
     if not w["messages_on"] or w["router"] < 0:
         return set()
     servers: set[int] = set()
-    pools, entries = int(w["n_pools"]), state.arrays["entries"]["server"]
+    pools = int(w["n_pools"])
     for row in state.arrays["lists"][w["router"] * pools : (w["router"] + 1) * pools]:
-        places = state.arrays["held"]["entry"][row["begin"] : row["begin"] + row["count"]]
-        servers.update(entries[places].tolist())
+        there = state.arrays["held"]["server"][row["begin"] : row["begin"] + row["count"]]
+        servers.update(there.tolist())
     return servers
 
 
