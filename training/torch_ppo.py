@@ -57,11 +57,12 @@ class Args:
     discount_scale: float = argument(20.0, "of exp(-dt / scale), in time units; 0: no discount")
     gae_lambda: float = argument(0.95, "decay of the advantage estimator (GAE) per decision")
     clip_range: float = argument(0.2, "bound on the change of an action's probability")
-    ent_coef: float = argument(0.0, "weight of the entropy bonus")
+    ent_coef: float = argument(0.0, "weight of the entropy bonus at the beginning; falls to 0")
     value_coef: float = argument(0.5, "weight of the critic's loss")
     max_grad_norm: float = argument(0.5, "of the gradient")
     network: str = argument("mlp", "table (any number of rows) or mlp")
     width: int = argument(64, "of each hidden layer")
+    steps: int = argument(0, "how many unit steps of each amount the network is shown")
     average_rate: float = argument(0.05, "weight of an update's data in the average reward")
     threads: int = argument(1, "of PyTorch")
     checkpoint: float = argument(30.0, "seconds between checkpoints")
@@ -161,12 +162,13 @@ class Learner:
             info=["dt"],
             autoreset_mode="SameStep",
         )
-        self.shape = torch_agent.Shape.of(self.envs, args.network, args.width)
+        self.shape = torch_agent.Shape.of(self.envs, args.network, args.width, args.steps)
         self.network = torch_agent.Network(self.shape)
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=args.learning_rate)
         self.observation, _ = self.envs.reset(seed=args.seed)
         self.steps, self.seconds, self.updates = 0, 0.0, 0
         self.average = 0.0
+        self.ent_coef = args.ent_coef
 
     def _given(self) -> dict[str, Any]:
         """Arguments of the environment; a start that its kind does not know stays out."""
@@ -239,8 +241,10 @@ class Learner:
         if not scale:  # values are known up to a constant only
             targets = targets - targets.mean()
         self._restandardise(targets)
+        left = max(1 - self.steps / args.timesteps, 0.0)
+        self.ent_coef = args.ent_coef * left
         for group in self.optimizer.param_groups:
-            group["lr"] = args.learning_rate * max(1 - self.steps / args.timesteps, 0.0)
+            group["lr"] = args.learning_rate * left
         flat = {
             "observations": data.observations.reshape(-1, data.observations.shape[-1]),
             "actions": data.actions.ravel(),
@@ -282,7 +286,7 @@ class Learner:
         wanted = (batch["targets"] - network.mean) / network.deviation
         value_loss = (network.standard_value(batch["observations"]) - wanted).square().mean()
         entropy = -(logs.exp() * logs).sum(dim=1).mean()
-        loss = policy_loss + args.value_coef * value_loss - args.ent_coef * entropy
+        loss = policy_loss + args.value_coef * value_loss - self.ent_coef * entropy
         self.optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(network.parameters(), args.max_grad_norm)
