@@ -135,6 +135,9 @@ class TableNetwork(nn.Module):
 class _OfTables:
     """What makes a policy of SB3 (named beside it as a base) one for tables."""
 
+    mlp_extractor: Any
+    action_net: Any
+
     def __init__(
         self,
         observation_space: spaces.Box,
@@ -180,7 +183,7 @@ class _OfTables:
         return policy
 
 
-class TablePolicy(_OfTables, ActorCriticPolicy):
+class TablePolicy(_OfTables, ActorCriticPolicy):  # type: ignore[misc]
     """SB3 policy for flat observations of lbgym's environments: one action per row of the table.
 
     >>> PPO(TablePolicy, env, policy_kwargs=table_policy_kwargs(env))  # doctest: +SKIP
@@ -194,7 +197,7 @@ class TablePolicy(_OfTables, ActorCriticPolicy):
     """
 
 
-class MaskableTablePolicy(_OfTables, MaskableActorCriticPolicy):
+class MaskableTablePolicy(_OfTables, MaskableActorCriticPolicy):  # type: ignore[misc]
     """The same for MaskablePPO of sb3-contrib."""
 
 
