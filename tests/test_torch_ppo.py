@@ -117,6 +117,29 @@ def test_a_resumed_training_is_an_uninterrupted_one(tmp_path, network):
         assert torch.equal(one, other)
 
 
+def test_a_rule_is_imitated_first_and_a_resumed_imitation_is_an_uninterrupted_one(tmp_path):
+    rule = "threshold(4)"
+    sizes = SMALL | {"n_envs": 16, "n_steps": 16, "batch_size": 64, "timesteps": 256 * 60}
+    args = Args(**sizes, imitate=rule, imitate_timesteps=256 * 50, out=str(tmp_path))
+    whole = Learner(args)
+    whole.run(256 * 40)
+    assert whole.imitating
+    data = whole.collect()
+    obs = data.observations.reshape(-1, 4)
+    taught = data.actions.ravel()
+    learned = whole.network.logits(torch.from_numpy(obs)).argmax(dim=1).numpy()
+    assert (learned == taught).mean() > 0.95
+    half = Learner(args)
+    half.run(256 * 20)
+    half.write(args.saved)
+    rest = torch_ppo.begun(args, resume=True, fresh=False)
+    rest.run(256 * 40)
+    for one, other in zip(whole.network.parameters(), rest.network.parameters(), strict=True):
+        assert torch.equal(one, other)
+    rest.run(256 * 52)
+    assert not rest.imitating
+
+
 def test_the_learning_rate_falls_to_0():
     learner = Learner(Args(**SMALL))
     learner.run()
@@ -180,6 +203,8 @@ def test_a_damaged_file_is_one_clear_error(tmp_path):
         ("batch_size = 1000", "must divide"),
         ("gae_lambda = 2", "between 0 and 1"),
         ('network = "tabel"', "'table'"),
+        ('imitate = "thresold(4)"', "'threshold'"),
+        ('imitate = "wrr"\ntask = "flagship"', "must also show router"),
     ],
 )
 def test_wrong_settings_are_one_clear_line(lines, said, tmp_path, capsys):
