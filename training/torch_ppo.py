@@ -62,7 +62,8 @@ class Args:
     discount_scale: float = argument(20.0, "of exp(-dt / scale), in time units; 0: no discount")
     gae_lambda: float = argument(0.95, "decay of the advantage estimator (GAE) per decision")
     clip_range: float = argument(0.2, "bound on the change of an action's probability")
-    ent_coef: float = argument(0.0, "weight of the entropy bonus at the beginning; falls to 0")
+    ent_coef: float = argument(0.0, "weight of the entropy bonus at the beginning; falls linearly")
+    ent_end: float = argument(0.0, "share of it that is left at the end")
     value_coef: float = argument(0.5, "weight of the critic's loss")
     max_grad_norm: float = argument(0.5, "of the gradient")
     network: str = argument("mlp", "table (any number of rows) or mlp")
@@ -102,7 +103,7 @@ def check(args: Args) -> None:
     for name in ("discount_scale", "ent_coef", "value_coef", "checkpoint"):
         if not 0 <= getattr(args, name) < math.inf:
             raise ValueError(f"{name}: must not be negative, got {getattr(args, name)}")
-    for name in ("gae_lambda", "average_rate", "smoothing"):
+    for name in ("gae_lambda", "average_rate", "smoothing", "ent_end"):
         if not 0 <= getattr(args, name) <= 1:
             raise ValueError(f"{name}: must be between 0 and 1, got {getattr(args, name)}")
     if args.network not in ("table", "mlp"):
@@ -273,7 +274,7 @@ class Learner:
             targets = targets - targets.mean()
         self._restandardise(targets)
         left = max(1 - self.steps / args.timesteps, 0.0)
-        self.ent_coef = args.ent_coef * left
+        self.ent_coef = args.ent_coef * (left + args.ent_end * (1 - left))
         for group in self.optimizer.param_groups:
             group["lr"] = args.learning_rate * left
         flat = {
