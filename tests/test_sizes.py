@@ -1,0 +1,28 @@
+"""One network at several numbers of servers."""
+
+import json
+
+import pytest
+
+pytest.importorskip("torch")
+
+from baselines import sizes
+
+
+def test_a_model_and_the_rules_are_compared_and_kept(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sizes, "RUNS", {20: (4, 1000), 200: (2, 1000)})
+    monkeypatch.setattr(sizes, "RESULTS", tmp_path / "sizes.json")
+    assert sizes.main(["--servers", "200"]) == 0
+    assert sizes.main(["--servers", "20"]) == 0
+    assert "model minus pull(fallback=wrr, choice=fastest)" in capsys.readouterr().out
+    rows = json.loads((tmp_path / "sizes.json").read_text())["rows"]
+    assert [row["servers"] for row in rows] == [20, 200]
+    for row in rows:
+        for rule in sizes.RULES:
+            minus = row["cost"]["mean"] - row["rules"][rule]["mean"]
+            assert row["differences"][rule]["mean"] == pytest.approx(minus, abs=1e-6)
+
+
+def test_a_missing_model_is_one_clear_line(tmp_path, capsys):
+    assert sizes.main(["--servers", "20", "--model", str(tmp_path / "none")]) == 2
+    assert "is not the folder of a saved model" in capsys.readouterr().err
