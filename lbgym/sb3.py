@@ -183,7 +183,7 @@ class _OfTables:
         return policy
 
 
-class TablePolicy(_OfTables, ActorCriticPolicy):  # type: ignore[misc]
+class TablePolicy(_OfTables, ActorCriticPolicy):
     """SB3 policy for flat observations of lbgym's environments: one action per row of the table.
 
     >>> PPO(TablePolicy, env, policy_kwargs=table_policy_kwargs(env))  # doctest: +SKIP
@@ -197,7 +197,7 @@ class TablePolicy(_OfTables, ActorCriticPolicy):  # type: ignore[misc]
     """
 
 
-class MaskableTablePolicy(_OfTables, MaskableActorCriticPolicy):  # type: ignore[misc]
+class MaskableTablePolicy(_OfTables, MaskableActorCriticPolicy):
     """The same for MaskablePPO of sb3-contrib."""
 
 
