@@ -7,7 +7,7 @@
 Learned agents are folders under baselines/models/, settings for training them under
 training/settings/suite/. Results are kept in baselines/results/leaderboard.json, and
 docs/leaderboard.md is written from them. All policies of a task see the same random numbers, which
-no training uses.
+no training used and no choice of settings.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ OPTIMAL: dict[str, dict[str, Any]] = {
     "cars": {},
     "flow-rate": {},
 }
-SEED, REPLICATIONS, JOBS = 1_000_003, 64, 8_000
+SEED, REPLICATIONS, JOBS = 4_000_037, 64, 8_000
 
 
 # --- one policy on one task -----------------------------------------------------------------------
@@ -159,11 +159,36 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
         "so differences are known better than the costs themselves. Time: of the whole simulation, "
         "per job (agents act through Python, 64 systems at a time; rules are compiled).",
     ]
+    lines += ["", *_summary(rows)]
     for task in suite.SUITE.values():
         own = [row for row in rows if row["task"] == task.name]
         if own:
             lines += ["", *_section(task, own)]
     return "\n".join(lines) + "\n"
+
+
+def _summary(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """One line for each learned agent."""
+    lines = [
+        "## Learned agents",
+        "",
+        "All that were trained, not the best of several; the number at the end of a name is the "
+        "seed of its training.",
+        "",
+        "| agent | cost | minus best rule | minus optimum | verdict | training |",
+        "|---|---|---|---|---|---|",
+    ]
+    for task in suite.SUITE.values():
+        own = [row for row in rows if row["task"] == task.name]
+        rules = [row["policy"] for row in own if row["kind"] == "rule"]
+        for row in (row for row in own if row["kind"] == AGENT):
+            minus = [_minus(row, other) for other in _yardsticks(own)] + ["not known"]
+            t = row["training"]
+            lines.append(
+                f"| `{row['policy']}` | {row['value']['mean']:.4g} | {minus[0]} | {minus[1]} | "
+                f"{verdict(row, rules)} | {t['seconds']:.0f} s, {t['steps_per_second']:,} steps/s |"
+            )
+    return lines
 
 
 def _section(task: Task, rows: Sequence[dict[str, Any]]) -> list[str]:
@@ -191,19 +216,26 @@ def _section(task: Task, rows: Sequence[dict[str, Any]]) -> list[str]:
         )
     rules = [row["policy"] for row in rows if row["kind"] == "rule"]
     for row in (row for row in rows if row["kind"] == AGENT):
-        lines += ["", f"`{row['policy']}`: {verdict(row, rules)}. {_compared(task, row, rows)}"]
+        lines += ["", f"`{row['policy']}`: {verdict(row, rules)}. {_compared(row, rows)}"]
     return lines
 
 
-def _compared(task: Task, row: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
-    """An agent's differences to the best rule and to the optimum."""
-    said = []
+def _yardsticks(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A task's best rule and, where it is known, its optimum."""
     best = min((r for r in rows if r["kind"] == "rule"), key=lambda r: r["value"]["mean"])
-    for other in (best, *(r for r in rows if r["kind"] == "optimal")):
-        d = row["differences"][other["policy"]]
-        half = (d["high"] - d["low"]) / 2
-        share = 100 * d["mean"] / other["value"]["mean"]
-        said.append(f"minus `{other['policy']}`: {d['mean']:+.4g} ± {half:.2g} ({share:+.2f} %)")
+    return [best, *(r for r in rows if r["kind"] == "optimal")]
+
+
+def _minus(row: dict[str, Any], other: dict[str, Any]) -> str:
+    """An agent's difference to another policy."""
+    d = row["differences"][other["policy"]]
+    half, share = (d["high"] - d["low"]) / 2, 100 / other["value"]["mean"]
+    return f"{d['mean']:+.4g} ± {half:.2g} ({share * d['mean']:+.2f} ± {share * half:.2f} %)"
+
+
+def _compared(row: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
+    """An agent's differences to the best rule and to the optimum."""
+    said = (f"minus `{x['policy']}`: {_minus(row, x)}" for x in _yardsticks(rows))
     return "; ".join(said) + "."
 
 

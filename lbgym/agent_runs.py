@@ -52,7 +52,8 @@ class AgentGroup:
     environment's policy stream; any other agent decides for all environments in one call. It may
     say what its environment must be like (``agent.environment``: keyword arguments;
     ``agent.check(env)`` raises ValueError if it does not fit), that it wants to draw its actions
-    (``agent.deterministic = False``), and its ``name``.
+    (``agent.deterministic = False``), that it wants `action_masks` (``agent.masked = True``), and
+    its ``name``.
     """
 
     def __init__(
@@ -88,11 +89,15 @@ class AgentGroup:
                 action, self.memory[k] = agent.predict(observations[k], self.memory[k])
                 actions.append(action)
             return actions
+        masks = {}
+        if getattr(self.agent, "masked", False):
+            masks = {"action_masks": np.stack([run.env.action_masks() for run in self.runs])}
         actions, self.memory = self.agent.predict(
             np.stack(observations),
             state=self.memory,
             episode_start=self.starts,
             deterministic=self.deterministic,
+            **masks,
         )
         self.starts = np.zeros(len(self.runs), dtype=bool)
         return actions

@@ -31,17 +31,30 @@ from lbgym.envs.observation import COLUMNS
 
 try:
     import torch
+    from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
     from stable_baselines3.common.base_class import BaseAlgorithm
     from stable_baselines3.common.policies import ActorCriticPolicy
     from torch import nn
 except ImportError as error:
     raise ImportError(
-        f"trained models need Stable-Baselines3 and PyTorch ({error}): pip install lbgym[train]"
+        f"trained models need Stable-Baselines3, sb3-contrib and PyTorch ({error}): "
+        "pip install lbgym[train]"
     ) from None
 
+from lbgym.recurrent import RouterMemoryPolicy, router_memory_kwargs
 from lbgym.vec_env import make_vec
 
-__all__ = ["Agent", "TablePolicy", "load_agent", "make_vec", "save_agent", "table_policy_kwargs"]
+__all__ = [
+    "Agent",
+    "MaskableTablePolicy",
+    "RouterMemoryPolicy",
+    "TablePolicy",
+    "load_agent",
+    "make_vec",
+    "router_memory_kwargs",
+    "save_agent",
+    "table_policy_kwargs",
+]
 
 MODEL, SETTINGS, FORMAT = "model.zip", "settings.json", 1
 PACKAGES = ("gymnasium", "stable-baselines3", "sb3-contrib", "numpy", "torch")
@@ -119,18 +132,11 @@ class TableNetwork(nn.Module):
         return latent
 
 
-class TablePolicy(ActorCriticPolicy):
-    """SB3 policy for flat observations of lbgym's environments: one action per row of the table.
+class _OfTables:
+    """What makes a policy of SB3 (named beside it as a base) one for tables."""
 
-    >>> PPO(TablePolicy, env, policy_kwargs=table_policy_kwargs(env))  # doctest: +SKIP
-
-    Parameters
-    ----------
-    columns, context : sequences of str
-        As the environment names them (`table_policy_kwargs` reads them off).
-    width : int
-        Of every hidden layer.
-    """
+    mlp_extractor: Any
+    action_net: Any
 
     def __init__(
         self,
@@ -145,15 +151,16 @@ class TablePolicy(ActorCriticPolicy):
     ) -> None:
         self.columns, self.context, self.width = tuple(columns), tuple(context), width
         self.rows = _rows(observation_space, action_space, self.columns, self.context)
-        super().__init__(observation_space, action_space, lr_schedule, **others)
+        made: Any = super().__init__
+        made(observation_space, action_space, lr_schedule, **others)
 
-    def _build_mlp_extractor(self) -> None:
-        self.mlp_extractor = TableNetwork(  # type: ignore[assignment]
+    def _build_mlp_extractor(self: Any) -> None:
+        self.mlp_extractor = TableNetwork(
             self.columns, len(self.context), self.rows, self.width
         ).to(self.device)
 
-    def _build(self, lr_schedule: Any) -> None:
-        super()._build(lr_schedule)
+    def _build(self: Any, lr_schedule: Any) -> None:
+        super()._build(lr_schedule)  # type: ignore[misc]
         network: Any = self.mlp_extractor
         nn.init.orthogonal_(network.score.weight, gain=0.01)  # begin with all actions alike
         self.action_net = nn.Identity()  # the scores are the logits
@@ -162,18 +169,36 @@ class TablePolicy(ActorCriticPolicy):
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
         own = {"columns": self.columns, "context": self.context, "width": self.width}
-        return {**super()._get_constructor_parameters(), **own}
+        return {**super()._get_constructor_parameters(), **own}  # type: ignore[misc]
 
-    def for_rows(self, rows: int) -> TablePolicy:
+    def for_rows(self: Any, rows: int) -> Any:
         """The same network over another number of rows, to act with."""
         width = rows * len(self.columns) + len(self.context)
         space = spaces.Box(0.0, np.inf, (width,), np.float32)
         given = self._get_constructor_parameters()
         given |= {"observation_space": space, "action_space": spaces.Discrete(rows)}
-        policy = TablePolicy(**given)
+        policy = type(self)(**given)
         policy.load_state_dict(self.state_dict())
         policy.set_training_mode(False)
         return policy
+
+
+class TablePolicy(_OfTables, ActorCriticPolicy):
+    """SB3 policy for flat observations of lbgym's environments: one action per row of the table.
+
+    >>> PPO(TablePolicy, env, policy_kwargs=table_policy_kwargs(env))  # doctest: +SKIP
+
+    Parameters
+    ----------
+    columns, context : sequences of str
+        As the environment names them (`table_policy_kwargs` reads them off).
+    width : int
+        Of every hidden layer.
+    """
+
+
+class MaskableTablePolicy(_OfTables, MaskableActorCriticPolicy):
+    """The same for MaskablePPO of sb3-contrib."""
 
 
 def _rows(
@@ -305,6 +330,8 @@ class Agent:
         equal runs.
     settings : dict
         All of settings.json.
+    masked : bool
+        Whether it heeds `action_masks`.
     """
 
     def __init__(self, model: BaseAlgorithm, settings: dict[str, Any], path: str) -> None:
@@ -315,6 +342,7 @@ class Agent:
         self.deterministic = bool(settings["deterministic"])
         self.columns, self.context = tuple(settings["columns"]), tuple(settings["context"])
         self.information = _information(self.columns)
+        self.masked = isinstance(model.policy, MaskableActorCriticPolicy)
         self._policies: dict[int, Any] = {int(settings["observation_shape"][0]): model.policy}
         self._random = np.random.default_rng(0)
 
@@ -347,29 +375,48 @@ class Agent:
         state: Any = None,
         episode_start: Any = None,
         deterministic: bool = False,
+        action_masks: Any = None,
     ) -> tuple[Any, Any]:
         """Actions for one observation or for a batch; SB3's call. Returns (actions, state)."""
         observation = np.asarray(observation)
         policy = self._policy(observation.shape[-1] if observation.ndim else 0)
         if episode_start is not None and np.all(episode_start):
             self._random = np.random.default_rng(zlib.crc32(observation.tobytes()))
-        if deterministic or not isinstance(policy, ActorCriticPolicy):
-            chosen: tuple[Any, Any] = policy.predict(
-                observation, state, episode_start, deterministic
-            )
+        if not isinstance(policy, ActorCriticPolicy | MaskableActorCriticPolicy):
+            chosen: tuple[Any, Any] = policy.predict(observation, deterministic=deterministic)
             return chosen
         batch = observation.reshape(-1, observation.shape[-1])
-        actions = self._draw(self.probabilities(batch))
+        if isinstance(policy, RouterMemoryPolicy):
+            p, state = self._remembering(policy, batch, state, episode_start)
+        else:
+            p = self.probabilities(batch, action_masks)
+        actions = p.argmax(axis=1) if deterministic else self._draw(p)
         return actions.reshape(observation.shape[:-1]), state
 
-    def probabilities(self, observation: NDArray[np.float32]) -> NDArray[np.float64]:
+    def probabilities(
+        self, observation: NDArray[np.float32], action_masks: Any = None
+    ) -> NDArray[np.float64]:
         """Of each action; observations (batch, width) -> (batch, actions)."""
         policy = self._policy(observation.shape[-1])
+        masks = {} if action_masks is None else {"action_masks": np.asarray(action_masks)}
         with torch.no_grad():
             shown = torch.as_tensor(observation, device=policy.device)
-            probs = policy.get_distribution(shown).distribution.probs
-        found: NDArray[np.float64] = probs.cpu().numpy().astype(np.float64)
-        return found
+            return _plain(policy.get_distribution(shown, **masks))
+
+    def _remembering(
+        self, policy: RouterMemoryPolicy, batch: NDArray[np.float32], state: Any, starts: Any
+    ) -> tuple[NDArray[np.float64], Any]:
+        """The same of a policy with a memory, and the memory after it."""
+        layers, _, width = policy.lstm_hidden_state_shape
+        if state is None:
+            state = (np.zeros((layers, len(batch), width), np.float32),) * 2
+        starts = np.broadcast_to(False if starts is None else starts, len(batch))
+        with torch.no_grad():
+            given = tuple(torch.as_tensor(x, device=policy.device) for x in state)
+            begun = torch.tensor(starts, dtype=torch.float32, device=policy.device)
+            shown = torch.as_tensor(batch, device=policy.device)
+            distribution, after = policy.get_distribution(shown, given, begun)  # type: ignore[arg-type]
+        return _plain(distribution), tuple(x.cpu().numpy() for x in after)
 
     def _draw(self, probabilities: NDArray[np.float64]) -> NDArray[np.int64]:
         upper = probabilities.cumsum(axis=1)
@@ -383,7 +430,7 @@ class Agent:
             self._policies[width] = self._other(width)
         return self._policies[width]
 
-    def _other(self, width: int) -> TablePolicy:
+    def _other(self, width: int) -> Any:
         rows, rest = divmod(width - len(self.context), len(self.columns))
         if rest or rows < 1:
             raise ValueError(
@@ -391,13 +438,19 @@ class Agent:
                 f"values ({_listed((self.columns, self.context))}), got {width}"
             )
         policy = self.model.policy
-        if not isinstance(policy, TablePolicy):
+        if not isinstance(policy, _OfTables):
             was, what = self.settings["actions"], _ROWS[self.settings["action"].partition("(")[0]]
             raise ValueError(
                 f"{self.name}: trained on {was} {what}, asked on {rows}; only a TablePolicy takes "
                 "another number"
             )
         return policy.for_rows(rows)
+
+
+def _plain(distribution: Any) -> NDArray[np.float64]:
+    """The probabilities of a categorical distribution."""
+    found: NDArray[np.float64] = distribution.distribution.probs.cpu().numpy().astype(np.float64)
+    return found
 
 
 _ROWS = {"server": "servers", "candidate": "candidates", "pool": "pools"}

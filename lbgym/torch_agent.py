@@ -12,7 +12,7 @@ import json
 import os
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,7 @@ class Shape:
     rows : of the table; parts so long are its columns if the kind is "table"
     actions : those beyond the rows (of a table) are scored from what all rows have in common
     width : of each hidden layer
+    steps : how many unit steps of each amount are shown (`spread`)
     """
 
     kind: str
@@ -60,9 +61,10 @@ class Shape:
     rows: int
     actions: int
     width: int
+    steps: int = 0
 
     @classmethod
-    def of(cls, env: Any, kind: str, width: int) -> Shape:
+    def of(cls, env: Any, kind: str, width: int, steps: int = 0) -> Shape:
         """The shape for an environment, vector or not."""
         space = getattr(env, "single_observation_space", env.observation_space)
         actions = int(getattr(env, "single_action_space", env.action_space).n)
@@ -76,7 +78,7 @@ class Shape:
         parts = tuple((name, max(int(length), 1)) for name, length in parts)
         starts = np.cumsum([0, *(length for _, length in parts)])[:-1]
         highs = tuple(float(space.high[start]) for start in starts)
-        return cls(kind, parts, highs, rows, actions, width)
+        return cls(kind, parts, highs, rows, actions, width, steps)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Shape:
@@ -89,8 +91,7 @@ class Shape:
         parts = tuple(
             (name, rows if length == self.rows else length) for name, length in self.parts
         )
-        actions = self.actions + rows - self.rows
-        return Shape(self.kind, parts, self.highs, rows, actions, self.width)
+        return replace(self, parts=parts, rows=rows, actions=self.actions + rows - self.rows)
 
 
 def _rows(task: Any) -> int:
@@ -102,20 +103,31 @@ def _rows(task: Any) -> int:
     return int(rows) if rows and rows <= int(task.action_space.n) else 0
 
 
-def spread(values: torch.Tensor, names: Sequence[str], highs: Sequence[float]) -> torch.Tensor:
-    """Numbers (..., k) of that many names, and beside them log(1 + x) of each share and the
-    logarithm of each speed: differences that bounded columns squeeze together."""
-    shares = [k for k, name in enumerate(names) if name in SHARES]
-    speeds = [k for k, name in enumerate(names) if name in LOGARITHMS]
-    scale = torch.tensor([1 / max(high, 1.0) for high in highs])
-    logs = -torch.log((1 - values[..., shares]).clamp(min=_LEAST))
-    rates = torch.log(values[..., speeds].clamp(min=_LEAST))
-    return torch.cat((values * scale, logs, rates), dim=-1)
+class Spread(nn.Module):
+    """Numbers (..., k) of that many names, spread out for a network; (..., size).
 
+    Beside each number x / (1 + x) stands log(1 + x), beside a speed its logarithm: differences that
+    bounded columns squeeze together. With ``steps`` also how much of the first unit of x is there,
+    of the second, and so on: of a count whether it is above 0, above 1, ..., so that no smoothness
+    is assumed where one job more or less is everything.
+    """
 
-def spread_size(names: Sequence[str]) -> int:
-    """How many numbers `spread` gives."""
-    return len(names) + sum(name in SHARES or name in LOGARITHMS for name in names)
+    def __init__(self, names: Sequence[str], highs: Sequence[float], steps: int) -> None:
+        super().__init__()
+        self.shares = [k for k, name in enumerate(names) if name in SHARES]
+        self.speeds = [k for k, name in enumerate(names) if name in LOGARITHMS]
+        self.scale = torch.tensor([1 / max(high, 1.0) for high in highs])
+        self.steps = torch.arange(steps, dtype=torch.float32)
+        self.size = len(names) + len(self.shares) * (1 + steps) + len(self.speeds)
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        missing = (1 - values[..., self.shares]).clamp(min=_LEAST)
+        rates = torch.log(values[..., self.speeds].clamp(min=_LEAST))
+        parts = [values * self.scale, -torch.log(missing), rates]
+        if len(self.steps):
+            amounts = 1 / missing - 1
+            parts.append((amounts[..., None] - self.steps).clamp(0, 1).flatten(-2))
+        return torch.cat(parts, dim=-1)
 
 
 class Flat(nn.Module):
@@ -123,13 +135,14 @@ class Flat(nn.Module):
 
     def __init__(self, shape: Shape, out: int) -> None:
         super().__init__()
-        self.names = [name for name, length in shape.parts for _ in range(length)]
-        self.highs = [
+        names = [name for name, length in shape.parts for _ in range(length)]
+        highs = [
             high for (_, n), high in zip(shape.parts, shape.highs, strict=True) for _ in range(n)
         ]
+        self.spread = Spread(names, highs, shape.steps)
         width = shape.width
         self.layers = nn.Sequential(
-            nn.Linear(spread_size(self.names), width),
+            nn.Linear(self.spread.size, width),
             nn.ReLU(),
             nn.Linear(width, width),
             nn.ReLU(),
@@ -138,8 +151,12 @@ class Flat(nn.Module):
 
     def forward(self, observation: torch.Tensor) -> torch.Tensor:
         """Observations (batch, numbers)."""
-        found: torch.Tensor = self.layers(spread(observation, self.names, self.highs))
+        found: torch.Tensor = self.layers(self.spread(observation))
         return found
+
+
+def _unzipped(pairs: Sequence[tuple[str, float]]) -> tuple[list[str], list[float]]:
+    return [name for name, _ in pairs], [high for _, high in pairs]
 
 
 class Table(nn.Module):
@@ -152,30 +169,31 @@ class Table(nn.Module):
 
     def __init__(self, shape: Shape, out: int = 0) -> None:
         super().__init__()
-        self.columns = [name for name, length in shape.parts if length == shape.rows]
-        self.context = [name for name, length in shape.parts if length != shape.rows]
         pairs = list(zip(shape.parts, shape.highs, strict=True))
-        self.column_highs = [high for (_, n), high in pairs if n == shape.rows]
-        self.context_highs = [high for (_, n), high in pairs if n != shape.rows]
+        columns = [(name, high) for (name, n), high in pairs if n == shape.rows]
+        context = [(name, high) for (name, n), high in pairs if n != shape.rows]
+        self.columns, self.context = len(columns), len(context)
+        self.spread_row = Spread(*_unzipped(columns), shape.steps)
+        self.spread_rest = Spread(*_unzipped(context), shape.steps)
         width, self.others = shape.width, shape.actions - shape.rows
         self.encode = nn.Sequential(
-            nn.Linear(spread_size(self.columns), width),
+            nn.Linear(self.spread_row.size, width),
             nn.ReLU(),
             nn.Linear(width, width),
             nn.ReLU(),
         )
         self.own = nn.Linear(width, width)
-        self.common = nn.Linear(2 * width + spread_size(self.context), width)
+        self.common = nn.Linear(2 * width + self.spread_rest.size, width)
         self.out = out
         self.head = nn.Linear(width, out or 1)
         self.rest = nn.Linear(width, self.others) if self.others and not out else None
 
     def forward(self, observation: torch.Tensor) -> torch.Tensor:
         """Observations (batch, numbers): columns one after another, then the context."""
-        end = observation.shape[1] - len(self.context)
-        table = observation[:, :end].reshape(len(observation), len(self.columns), -1)
-        rows = self.encode(spread(table.transpose(1, 2), self.columns, self.column_highs))
-        rest = spread(observation[:, end:], self.context, self.context_highs)
+        end = observation.shape[1] - self.context
+        table = observation[:, :end].reshape(len(observation), self.columns, -1)
+        rows = self.encode(self.spread_row(table.transpose(1, 2)))
+        rest = self.spread_rest(observation[:, end:])
         common = self.common(torch.cat((rows.mean(dim=1), rows.amax(dim=1), rest), dim=1))
         if self.out:
             whole: torch.Tensor = self.head(torch.relu(common))

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from lbgym import simulate, suite, torch_agent  # noqa: E402
 from lbgym.envs import DispatchEnv  # noqa: E402
 from lbgym.sb3 import load_agent  # noqa: E402
 from training import torch_ppo  # noqa: E402
+from training.arguments import from_file  # noqa: E402
 from training.torch_ppo import Args, Learner, advantages  # noqa: E402
 
 SMALL = {"n_envs": 4, "n_steps": 8, "batch_size": 16, "width": 8, "timesteps": 160}
@@ -117,6 +119,29 @@ def test_a_resumed_training_is_an_uninterrupted_one(tmp_path, network):
         assert torch.equal(one, other)
 
 
+def test_a_rule_is_imitated_first_and_a_resumed_imitation_is_an_uninterrupted_one(tmp_path):
+    rule = "threshold(4)"
+    sizes = SMALL | {"n_envs": 16, "n_steps": 16, "batch_size": 64, "timesteps": 256 * 60}
+    args = Args(**sizes, imitate=rule, imitate_timesteps=256 * 50, out=str(tmp_path))
+    whole = Learner(args)
+    whole.run(256 * 40)
+    assert whole.imitating
+    data = whole.collect()
+    obs = data.observations.reshape(-1, 4)
+    taught = data.actions.ravel()
+    learned = whole.network.logits(torch.from_numpy(obs)).argmax(dim=1).numpy()
+    assert (learned == taught).mean() > 0.95
+    half = Learner(args)
+    half.run(256 * 20)
+    half.write(args.saved)
+    rest = torch_ppo.begun(args, resume=True, fresh=False)
+    rest.run(256 * 40)
+    for one, other in zip(whole.network.parameters(), rest.network.parameters(), strict=True):
+        assert torch.equal(one, other)
+    rest.run(256 * 52)
+    assert not rest.imitating
+
+
 def test_the_learning_rate_falls_to_0():
     learner = Learner(Args(**SMALL))
     learner.run()
@@ -180,6 +205,8 @@ def test_a_damaged_file_is_one_clear_error(tmp_path):
         ("batch_size = 1000", "must divide"),
         ("gae_lambda = 2", "between 0 and 1"),
         ('network = "tabel"', "'table'"),
+        ('imitate = "thresold(4)"', "'threshold'"),
+        ('imitate = "wrr"\ntask = "flagship"', "must also show router"),
     ],
 )
 def test_wrong_settings_are_one_clear_line(lines, said, tmp_path, capsys):
@@ -189,6 +216,47 @@ def test_wrong_settings_are_one_clear_line(lines, said, tmp_path, capsys):
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("task", suite.SUITE)
+def test_the_stored_settings_of_a_task_are_valid(task):
+    from baselines import leaderboard
+
+    args = Args(**from_file(str(leaderboard.SETTINGS / f"{task}.toml"), Args))
+    torch_ppo.check(args)
+    assert args.task == task
+    if args.imitate:
+        Learner(replace(args, n_envs=2))
+
+
+def test_entropy_falls_to_what_is_to_be_left():
+    learner = Learner(Args(**SMALL, ent_coef=0.4, ent_end=0.25))
+    learner.run(80)
+    assert learner.ent_coef == pytest.approx(0.4 * (1 - 0.75 * learner.steps / 160), rel=0.3)
+    learner.run()
+    assert learner.ent_coef == pytest.approx(0.1)
+
+
+def test_saved_weights_are_an_average_over_the_share_asked_for():
+    learner = Learner(Args(**SMALL, smoothing=1.0))
+    seen = []
+    while learner.steps < 160:
+        learner.update(learner.collect())
+        seen.append(learner.network.actor.layers[0].weight.detach().clone())
+    mean = learner.smooth.actor.layers[0].weight
+    assert torch.allclose(mean, torch.stack(seen).mean(dim=0), atol=1e-6)
+    last = Learner(Args(**SMALL))
+    last.run()
+    assert torch.equal(last.smooth.actor.layers[0].weight, last.network.actor.layers[0].weight)
+
+
+def test_unit_steps_tell_counts_apart():
+    spread = torch_agent.Spread(["queue", "speed"], [1.0, 10.0], 3)
+    counts = torch.tensor([0.0, 1.0, 2.0, 7.0])
+    shown = spread(torch.stack([counts / (1 + counts), torch.ones(4)], dim=-1))
+    assert shown.shape == (4, spread.size)
+    steps = [[0, 0, 0], [1, 0, 0], [1, 1, 0], [1, 1, 1]]
+    assert torch.allclose(shown[:, -3:], torch.tensor(steps, dtype=torch.float32), atol=1e-5)
 
 
 def test_a_second_training_does_not_overwrite_the_first(tmp_path, capsys):

@@ -1,8 +1,12 @@
-"""PPO of Stable-Baselines3 on any of lbgym's environments.
+"""PPO and its kin from Stable-Baselines3 and sb3-contrib on any of lbgym's environments.
 
     python -m training.ppo --settings training/settings/flagship.toml
     python -m training.ppo --system split-80-20 --timesteps 500_000 --name split
     python -m training.ppo --name split --resume
+    python -m training.ppo --algorithm dqn --env lbgym/Loss-v0 --start empty
+
+Algorithms: ppo; maskable-ppo, which takes only what the environment's mask allows; recurrent-ppo,
+whose memory is each router's own (lbgym.recurrent); dqn.
 
 Everything lands in one folder, OUT/NAME: the model (model.zip and settings.json, together the
 policy model:OUT/NAME of `lbgym bench` and `lbgym.simulate`), and in its subfolder "training" the
@@ -10,7 +14,10 @@ checkpoint, TensorBoard's log, the arguments and the evaluation.
 """
 
 # J. Schulman, F. Wolski, P. Dhariwal, A. Radford, O. Klimov, Proximal policy optimization
-# algorithms, arXiv:1707.06347.
+# algorithms, arXiv:1707.06347; S. Huang, S. Ontanon, A closer look at invalid action masking in
+# policy gradient algorithms, arXiv:2006.14171; M. Hausknecht, P. Stone, Deep recurrent Q-learning
+# for partially observable MDPs, arXiv:1507.06527; V. Mnih et al., Human-level control through deep
+# reinforcement learning, 2015.
 
 import argparse
 import math
@@ -19,6 +26,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +37,20 @@ from lbgym.cli import Parser
 from lbgym.suggest import unknown
 from training.arguments import argument, from_file, read
 
+ALGORITHMS = {
+    "ppo": "stable_baselines3:PPO",
+    "maskable-ppo": "sb3_contrib:MaskablePPO",
+    "recurrent-ppo": "sb3_contrib:RecurrentPPO",
+    "dqn": "stable_baselines3:DQN",
+}
+WITH_TABLES = ("ppo", "maskable-ppo")
+
 
 @dataclass
 class Args:
     """What a training is."""
 
+    algorithm: str = argument("ppo", "ppo, maskable-ppo, recurrent-ppo or dqn")
     env: str = argument("lbgym/MultiRouter-v0", "id of a registered environment")
     system: str = argument("", "scenario's name or TOML file; default: the environment's own")
     environment: Mapping[str, Any] = argument({}, "further arguments of the environment")
@@ -45,14 +62,18 @@ class Args:
     n_envs: int = argument(16, "environments side by side")
     n_steps: int = argument(256, "decisions in each between two updates")
     batch_size: int = argument(1024, "decisions in a gradient step; divides n_envs x n_steps")
-    epochs: int = argument(4, "passes over the data of an update")
+    epochs: int = argument(4, "passes over the data of an update; dqn: samples per decision made")
     learning_rate: float = argument(1e-3, "at the beginning; falls linearly to 0")
     gamma: float = argument(0.98, "discount per decision")
     gae_lambda: float = argument(0.9, "decay of the advantage estimator (GAE)")
     clip_range: float = argument(0.2, "bound on the change of an action's probability")
     ent_coef: float = argument(0.0, "weight of the entropy bonus")
     reward_scale: float = argument(0.1, "factor on the rewards that the learner sees")
-    policy: str = argument("table", "network: table (any number of servers) or mlp")
+    buffer_size: int = argument(200_000, "decisions that dqn remembers")
+    exploration: float = argument(0.2, "share of the training in which dqn comes to act greedily")
+    policy: str = argument(
+        "", "network: table (any number of servers) or mlp; default: table for ppo, maskable-ppo"
+    )
     width: int = argument(32, "of each hidden layer")
     threads: int = argument(1, "of PyTorch")
     checkpoint: int = argument(50_000, "decisions between checkpoints")
@@ -67,6 +88,11 @@ class Args:
         if not self.name:
             kind = self.env.rpartition("/")[2].rpartition("-v")[0]
             self.name = f"{Path(self.system).stem or kind.lower()}-{self.seed}"
+
+    @property
+    def network(self) -> str:
+        """The policy's network, said or not."""
+        return self.policy or ("table" if self.algorithm in WITH_TABLES else "mlp")
 
     @property
     def folder(self) -> Path:
@@ -88,17 +114,22 @@ def check(args: Args) -> None:
     """Raise ValueError, one sentence, for a value out of range."""
     least = dict.fromkeys(("seed", "evaluate"), 0) | {"batch_size": 2}
     ones = ("timesteps", "n_envs", "n_steps", "epochs", "width", "threads", "checkpoint")
+    ones = (*ones, "buffer_size")
     for name, bound in (least | dict.fromkeys((*ones, "replications"), 1)).items():
         if getattr(args, name) < bound:
             raise ValueError(f"{name}: must be at least {bound}, got {getattr(args, name)}")
     for name in ("learning_rate", "clip_range", "reward_scale"):
         if not 0 < getattr(args, name) < math.inf:
             raise ValueError(f"{name}: must be positive, got {getattr(args, name)}")
-    for name in ("gamma", "gae_lambda"):
+    for name in ("gamma", "gae_lambda", "exploration"):
         if not 0 <= getattr(args, name) <= 1:
             raise ValueError(f"{name}: must be between 0 and 1, got {getattr(args, name)}")
-    if args.policy not in ("table", "mlp"):
+    if args.algorithm not in ALGORITHMS:
+        raise ValueError(f"algorithm: {unknown('algorithm', args.algorithm, ALGORITHMS)}")
+    if args.network not in ("table", "mlp"):
         raise ValueError(f"policy: {unknown('network', args.policy, ('table', 'mlp'))}")
+    if args.network == "table" and args.algorithm not in WITH_TABLES:
+        raise ValueError(f"policy: 'table' is for {' and '.join(WITH_TABLES)}; take 'mlp'")
     if (data := args.n_envs * args.n_steps) % args.batch_size:
         raise ValueError(
             f"batch_size: must divide n_envs x n_steps = {data}, got {args.batch_size}"
@@ -162,9 +193,15 @@ class Linear:
 
 
 def env_arguments(args: Args) -> dict[str, Any]:
-    """Keyword arguments of the environment."""
+    """Keyword arguments of the environment; a memory must be told whose it is."""
     kwargs = {"start": args.start, **args.environment}
-    return {**kwargs, "system": args.system} if args.system else kwargs
+    if args.system:
+        kwargs["system"] = args.system
+    if args.algorithm == "recurrent-ppo":
+        env = gym.make(args.env, **kwargs).unwrapped
+        if getattr(env.system, "router_count", 1) > 1 and "router" not in env.context:
+            kwargs["observe"] = [*kwargs.get("observe", (*env.columns, *env.context)), "router"]
+    return kwargs
 
 
 def make_env(args: Args) -> gym.Env[Any, Any]:
@@ -185,35 +222,66 @@ def make_envs(args: Args) -> Any:
 
 def make_model(args: Args, vec: Any) -> Any:
     """A new learner, or that of the last checkpoint."""
-    from stable_baselines3 import PPO
-
-    from lbgym.sb3 import TablePolicy, table_policy_kwargs
-
+    package, _, name = ALGORITHMS[args.algorithm].partition(":")
+    kind = getattr(import_module(package), name)
     rate = Linear(args.learning_rate)
     saved = args.notes / "checkpoint.zip"
     if saved.is_file():
-        model = PPO.load(saved, vec, "cpu", custom_objects={"learning_rate": rate})
+        model = kind.load(saved, vec, "cpu", custom_objects={"learning_rate": rate})
         model.set_random_seed(args.seed + model.num_timesteps)
+        if (seen := saved.with_name("replay.pkl")).is_file():
+            model.load_replay_buffer(seen)
         return model
-    table = args.policy == "table"
-    return PPO(
-        TablePolicy if table else "MlpPolicy",
+    policy, policy_kwargs = network_of(args, vec)
+    return kind(
+        policy,
         vec,
         learning_rate=rate,
-        n_steps=args.n_steps,
         batch_size=args.batch_size,
-        n_epochs=args.epochs,
         gamma=args.gamma,
-        gae_lambda=args.gae_lambda,
-        clip_range=args.clip_range,
-        ent_coef=args.ent_coef,
-        policy_kwargs=table_policy_kwargs(vec, width=args.width)
-        if table
-        else {"net_arch": [args.width, args.width]},
+        policy_kwargs=policy_kwargs,
         tensorboard_log=str(args.notes / "tensorboard"),
         seed=args.seed,
         device="cpu",
+        **(settings_of_dqn(args) if args.algorithm == "dqn" else settings_of_ppo(args)),
     )
+
+
+def network_of(args: Args, vec: Any) -> tuple[Any, dict[str, Any]]:
+    """SB3's `policy` and `policy_kwargs`."""
+    from lbgym import sb3
+
+    if args.algorithm == "recurrent-ppo":
+        return sb3.RouterMemoryPolicy, sb3.router_memory_kwargs(vec, width=args.width)
+    if args.network == "mlp":
+        return "MlpPolicy", {"net_arch": [args.width, args.width]}
+    table = sb3.TablePolicy if args.algorithm == "ppo" else sb3.MaskableTablePolicy
+    return table, sb3.table_policy_kwargs(vec, width=args.width)
+
+
+def settings_of_ppo(args: Args) -> dict[str, Any]:
+    """What PPO and its kin want to know besides."""
+    return {
+        "n_steps": args.n_steps,
+        "n_epochs": args.epochs,
+        "gae_lambda": args.gae_lambda,
+        "clip_range": args.clip_range,
+        "ent_coef": args.ent_coef,
+    }
+
+
+def settings_of_dqn(args: Args) -> dict[str, Any]:
+    """What DQN wants to know besides."""
+    data = args.n_envs * args.n_steps
+    return {
+        "buffer_size": max(args.buffer_size, data),
+        "learning_starts": data,
+        "train_freq": args.n_steps,
+        "gradient_steps": max(args.epochs * data // args.batch_size, 1),
+        "target_update_interval": data,
+        "exploration_fraction": args.exploration,
+        "exploration_final_eps": 0.02,
+    }
 
 
 def train(args: Args, command: str = "") -> None:

@@ -3,10 +3,14 @@
     python -m training.torch_ppo --settings training/settings/pair-1-10.toml
     python -m training.torch_ppo --task cars --timesteps 2e6 --seed 1
     python -m training.torch_ppo --task cars --seed 1 --resume
+    python -m training.torch_ppo --task stale-20 --imitate "sed(own-sends=1)"
 
 Decisions are not equally far apart, so the discount of a step that takes dt is exp(-dt / scale)
 (`discount_scale`; 0: none, the average-reward form), and a running estimate of the reward per unit
 time is subtracted, times dt, from every reward: it shifts all values alike and makes them smaller.
+
+A training may begin by imitating a rule (`imitate`): for that many decisions the rule acts, the
+network learns which action it takes, and the critic what comes of it.
 
 Everything lands in OUT/NAME: the model (model.zip and settings.json, the policy model:OUT/NAME of
 `lbgym bench` and `lbgym.simulate`) and, in its subfolder "training", arguments and checkpoint.
@@ -23,6 +27,7 @@ import pickle
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +36,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from lbgym import suite, torch_agent
+from lbgym import policies, suite, torch_agent
 from lbgym.cli import Parser, progress_bar
 from lbgym.suggest import unknown
 from training.arguments import argument, read
@@ -57,11 +62,18 @@ class Args:
     discount_scale: float = argument(20.0, "of exp(-dt / scale), in time units; 0: no discount")
     gae_lambda: float = argument(0.95, "decay of the advantage estimator (GAE) per decision")
     clip_range: float = argument(0.2, "bound on the change of an action's probability")
-    ent_coef: float = argument(0.0, "weight of the entropy bonus")
+    ent_coef: float = argument(0.0, "weight of the entropy bonus at the beginning; falls linearly")
+    ent_end: float = argument(0.0, "share of it that is left at the end")
     value_coef: float = argument(0.5, "weight of the critic's loss")
     max_grad_norm: float = argument(0.5, "of the gradient")
     network: str = argument("mlp", "table (any number of rows) or mlp")
     width: int = argument(64, "of each hidden layer")
+    steps: int = argument(0, "how many unit steps of each amount the network is shown")
+    imitate: str = argument("", "rule to be imitated first; default: none")
+    imitate_timesteps: int = argument(200_000, "decisions of that, of all")
+    smoothing: float = argument(
+        0.0, "share of the training that saved weights average; 0: the last"
+    )
     average_rate: float = argument(0.05, "weight of an update's data in the average reward")
     threads: int = argument(1, "of PyTorch")
     checkpoint: float = argument(30.0, "seconds between checkpoints")
@@ -81,7 +93,8 @@ class Args:
 def check(args: Args) -> None:
     """Raise ValueError, one sentence, for a value out of range."""
     suite.get(args.task)
-    for name in ("timesteps", "n_envs", "n_steps", "batch_size", "epochs", "width", "threads"):
+    counts = ("timesteps", "n_envs", "n_steps", "batch_size", "epochs", "width", "threads")
+    for name in (*counts, "imitate_timesteps"):
         if getattr(args, name) < 1:
             raise ValueError(f"{name}: must be at least 1, got {getattr(args, name)}")
     for name in ("learning_rate", "clip_range", "max_grad_norm"):
@@ -90,7 +103,7 @@ def check(args: Args) -> None:
     for name in ("discount_scale", "ent_coef", "value_coef", "checkpoint"):
         if not 0 <= getattr(args, name) < math.inf:
             raise ValueError(f"{name}: must not be negative, got {getattr(args, name)}")
-    for name in ("gae_lambda", "average_rate"):
+    for name in ("gae_lambda", "average_rate", "smoothing", "ent_end"):
         if not 0 <= getattr(args, name) <= 1:
             raise ValueError(f"{name}: must be between 0 and 1, got {getattr(args, name)}")
     if args.network not in ("table", "mlp"):
@@ -119,6 +132,7 @@ class Rollout:
     values: Floats
     next_values: Floats
     ended: NDArray[np.bool_]
+    taught: bool = False  # whether the actions are a rule's, to be imitated
 
 
 def advantages(
@@ -147,7 +161,9 @@ def advantages(
 class Learner:
     """Network, optimiser, environments, and where the training stands.
 
-    `average` is the running estimate of the reward per unit time.
+    `average` is the running estimate of the reward per unit time; `smooth` the network with weights
+    averaged over the last updates, which is what is saved: where two actions are nearly worth the
+    same, the last network's choice is chance.
     """
 
     def __init__(self, args: Args) -> None:
@@ -161,12 +177,16 @@ class Learner:
             info=["dt"],
             autoreset_mode="SameStep",
         )
-        self.shape = torch_agent.Shape.of(self.envs, args.network, args.width)
+        self.shape = torch_agent.Shape.of(self.envs, args.network, args.width, args.steps)
         self.network = torch_agent.Network(self.shape)
+        self.smooth = deepcopy(self.network)
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=args.learning_rate)
         self.observation, _ = self.envs.reset(seed=args.seed)
         self.steps, self.seconds, self.updates = 0, 0.0, 0
         self.average = 0.0
+        self.ent_coef = args.ent_coef
+        self.teacher = policies.agent(args.imitate, self.envs) if args.imitate else None
+        self.memory: Any = None  # the teacher's, of all environments
 
     def _given(self) -> dict[str, Any]:
         """Arguments of the environment; a start that its kind does not know stays out."""
@@ -174,6 +194,11 @@ class Learner:
         if not self.task.env.startswith("lbgym/MultiRouter") and "start" not in given:
             given["start"] = "empty"
         return given
+
+    @property
+    def imitating(self) -> bool:
+        """Whether the teacher acts still."""
+        return self.teacher is not None and self.steps < self.args.imitate_timesteps
 
     # --- acting -----------------------------------------------------------------------------------
     @torch.no_grad()
@@ -193,6 +218,8 @@ class Learner:
             logs = torch.log_softmax(self.network.logits(shown), dim=1)
             noise = -torch.log(-torch.log(torch.rand_like(logs).clamp(1e-10, 1 - 1e-7)))
             actions = (logs + noise).argmax(dim=1, keepdim=True)
+            if self.imitating:
+                actions = self._taught(data.ended[t - 1] if t else np.zeros(m, bool))
             data.observations[t] = self.observation
             data.actions[t] = actions[:, 0].numpy()
             data.logs[t] = logs.gather(1, actions)[:, 0].numpy()
@@ -206,8 +233,15 @@ class Learner:
                 data.elapsed[t, over] = infos["final_info"]["dt"][over]
                 finals += [(t, int(k), infos["final_obs"][k]) for k in over]
         self._value(data, finals)
+        data.taught = self.imitating
         self.steps += n * m
         return data
+
+    def _taught(self, begun: NDArray[np.bool_]) -> torch.Tensor:
+        """The teacher's actions, (envs, 1); `begun`: where an episode has just begun."""
+        assert self.teacher is not None
+        actions, self.memory = self.teacher.predict(self.observation, self.memory, begun)
+        return torch.from_numpy(np.asarray(actions, np.int64))[:, None]
 
     def _value(self, data: Rollout, finals: Sequence[tuple[int, int, Floats]]) -> None:
         """Fill in the values of all observations, and of what each step led to."""
@@ -239,8 +273,10 @@ class Learner:
         if not scale:  # values are known up to a constant only
             targets = targets - targets.mean()
         self._restandardise(targets)
+        left = max(1 - self.steps / args.timesteps, 0.0)
+        self.ent_coef = args.ent_coef * (left + args.ent_end * (1 - left))
         for group in self.optimizer.param_groups:
-            group["lr"] = args.learning_rate * max(1 - self.steps / args.timesteps, 0.0)
+            group["lr"] = args.learning_rate * left
         flat = {
             "observations": data.observations.reshape(-1, data.observations.shape[-1]),
             "actions": data.actions.ravel(),
@@ -252,8 +288,10 @@ class Learner:
         said: dict[str, float] = {}
         for _ in range(args.epochs):
             for chosen in torch.randperm(found.size).split(args.batch_size):
-                said = self._gradient_step({name: x[chosen] for name, x in tensors.items()})
+                batch = {name: x[chosen] for name, x in tensors.items()}
+                said = self._gradient_step(batch, data.taught)
         self.updates += 1
+        self._smoothen(found.size)
         return said
 
     def _average(self, data: Rollout) -> None:
@@ -261,6 +299,16 @@ class Learner:
         now = float(data.rewards.sum() / max(data.elapsed.sum(), 1e-9))
         weight = max(self.args.average_rate, 1 / (self.updates + 1))
         self.average += weight * (now - self.average)
+
+    @torch.no_grad()
+    def _smoothen(self, decisions: int) -> None:
+        """Move the averaged weights towards those of the network, after so many decisions."""
+        span = self.args.smoothing * self.args.timesteps
+        weight = max(1 / self.updates, min(decisions / span, 1.0)) if span else 1.0
+        for mean, now in zip(self.smooth.parameters(), self.network.parameters(), strict=True):
+            mean.lerp_(now, weight)
+        for kept, now in zip(self.smooth.buffers(), self.network.buffers(), strict=True):
+            kept.copy_(now)
 
     def _restandardise(self, targets: Floats) -> None:
         """Follow the mean and the deviation of the values."""
@@ -271,23 +319,30 @@ class Learner:
             max(deviation + weight * (float(targets.std()) - deviation), 1e-3),
         )
 
-    def _gradient_step(self, batch: Mapping[str, torch.Tensor]) -> dict[str, float]:
+    def _gradient_step(self, batch: Mapping[str, torch.Tensor], taught: bool) -> dict[str, float]:
         args, network = self.args, self.network
         logs = torch.log_softmax(network.logits(batch["observations"]), dim=1)
-        ratio = (logs.gather(1, batch["actions"][:, None])[:, 0] - batch["logs"]).exp()
-        gains = batch["advantages"]
-        gains = (gains - gains.mean()) / (gains.std() + 1e-8)
-        clipped = ratio.clamp(1 - args.clip_range, 1 + args.clip_range)
-        policy_loss = -torch.minimum(ratio * gains, clipped * gains).mean()
+        chosen = logs.gather(1, batch["actions"][:, None])[:, 0]
+        entropy = -(logs.exp() * logs).sum(dim=1).mean()
         wanted = (batch["targets"] - network.mean) / network.deviation
         value_loss = (network.standard_value(batch["observations"]) - wanted).square().mean()
-        entropy = -(logs.exp() * logs).sum(dim=1).mean()
-        loss = policy_loss + args.value_coef * value_loss - args.ent_coef * entropy
+        if taught:
+            policy_loss = -chosen.mean()
+        else:
+            policy_loss = self._policy_loss(chosen, batch) - self.ent_coef * entropy
         self.optimizer.zero_grad()
-        loss.backward()
+        (policy_loss + args.value_coef * value_loss).backward()
         torch.nn.utils.clip_grad_norm_(network.parameters(), args.max_grad_norm)
         self.optimizer.step()
         return {"value_loss": float(value_loss.detach()), "entropy": float(entropy.detach())}
+
+    def _policy_loss(self, logs: torch.Tensor, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """PPO's, of the actions that were taken."""
+        ratio = (logs - batch["logs"]).exp()
+        gains = batch["advantages"]
+        gains = (gains - gains.mean()) / (gains.std() + 1e-8)
+        clipped = ratio.clamp(1 - self.args.clip_range, 1 + self.args.clip_range)
+        return -torch.minimum(ratio * gains, clipped * gains).mean()
 
     # --- checkpoints ------------------------------------------------------------------------------
     def state(self) -> dict[str, Any]:
@@ -295,19 +350,23 @@ class Learner:
         return {
             "arguments": asdict(self.args),
             "network": self.network.state_dict(),
+            "smooth": self.smooth.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "random": torch.get_rng_state(),
             "envs": self.envs,
             "observation": self.observation,
+            "teacher": (self.teacher, self.memory),
             "counts": (self.steps, self.seconds, self.updates, self.average),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from there."""
         self.network.load_state_dict(state["network"])
+        self.smooth.load_state_dict(state["smooth"])
         self.optimizer.load_state_dict(state["optimizer"])
         torch.set_rng_state(state["random"])
         self.envs, self.observation = state["envs"], state["observation"]
+        self.teacher, self.memory = state["teacher"]
         self.steps, self.seconds, self.updates, self.average = state["counts"]
 
     def write(self, file: Path) -> None:
@@ -345,7 +404,7 @@ class Learner:
             "reward_per_time": self.average,
             "arguments": {k: v for k, v in asdict(self.args).items() if k not in ("out", "name")},
         }
-        return torch_agent.save(self.network, self.shape, self.args.folder, env, training=training)
+        return torch_agent.save(self.smooth, self.shape, self.args.folder, env, training=training)
 
 
 # --- the command ----------------------------------------------------------------------------------

@@ -27,7 +27,8 @@ class ScaledRewards(VecEnvWrapper):
 
 
 class Watch(BaseCallback):
-    """Shows how far a training is and saves a checkpoint now and then.
+    """Shows how far a training is and saves a checkpoint now and then, with the decisions that
+    the learner remembers (DQN) in a file beside it.
 
     Parameters
     ----------
@@ -86,4 +87,8 @@ class Watch(BaseCallback):
         self.model.seconds = time.perf_counter() - self.begun  # type: ignore[attr-defined]
         new = self.checkpoint.with_name("checkpoint.new.zip")
         self.model.save(new)
+        if getattr(self.model, "replay_buffer", None) is not None:
+            seen = self.checkpoint.with_name("replay.new.pkl")
+            self.model.save_replay_buffer(seen)  # type: ignore[attr-defined]
+            seen.replace(self.checkpoint.with_name("replay.pkl"))
         new.replace(self.checkpoint)
