@@ -174,7 +174,7 @@ _ALL = (
         per_time=True,
         anchor=7.0,
         anchor_rule="weighted-random",
-        rules=("wrr", "jsq(2, memory=1)", "lsq(2)"),
+        rules=("wrr", "jsq(2, memory=1)", "lsq(2)", "static(0, 0, 1)"),
         reference=3.1320,
         kind=FULL,
         source="theory.optimal, which sees every queue",
