@@ -43,6 +43,8 @@ DESK = np.dtype(
         ("at_mask", "i8"),
         ("at_row", "i8"),  # where the next observation goes
         ("row_bytes", "i8"),
+        ("to_choices", "i8"),  # bytes from here to the records that actions name
+        ("choice_bytes", "i8"),  # of one of them, 0: not said
         ("masked", "i8"),  # 1: a masked action is an error
         ("horizon_arrivals", "i8"),
         ("horizon_time", "f8"),
@@ -193,6 +195,8 @@ def step_rows(
         desk.at_row = at_rows + k * desk.row_bytes
         if k + 1 < last:
             prefetch(this + size, min(size, _NEAR))
+            choice = desk.to_choices + actions[k + 1] * desk.choice_bytes
+            prefetch(this + size + choice, 1)  # rows are laid out alike
         if resets and desk.ended:
             call_with(desk.at_begin, this, 1)
         else:

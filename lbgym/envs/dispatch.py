@@ -375,6 +375,10 @@ class DispatchTask(Task):
         """The `PRICES` record, shape (1,)."""
         return prices(system, *self._priced)
 
+    def choices(self, state: State) -> NDArray[Any] | None:
+        """Servers, if these are what actions name."""
+        return state.arrays["servers"] if self.action == "server" else None
+
     def start_of(self, options: Mapping[str, Any]) -> Any:
         """``queue_lengths``, or the start of the arguments."""
         options = options_given(options, "queue_lengths")

@@ -94,6 +94,10 @@ class Task(ABC):
         """What else the compiled step reads: an object with ``link() -> address``, and with the
         names of those of its arrays that each row has to itself in ``OWN``."""
 
+    def choices(self, state: Any) -> NDArray[Any] | None:
+        """The records of a running system that actions name, if they are records."""
+        return None
+
     @abstractmethod
     def start_of(self, options: Mapping[str, Any]) -> Any:
         """The start that `reset`'s options mean."""
@@ -154,6 +158,10 @@ class Row:
         this = self.desk[0]
         this["at_world"] = self.state.address
         this["at_task"] = self.record.link()
+        choices = self.task.choices(self.state)
+        if choices is not None:
+            this["to_choices"] = choices.ctypes.data - self.address
+            this["choice_bytes"] = choices.itemsize
         self._kept = self.task.FUNCTIONS.bind(self.desk, self.state)
 
     def __getstate__(self) -> dict[str, Any]:
