@@ -59,6 +59,8 @@ def table(monkeypatch, tmp_path):
     }
     monkeypatch.setattr(speed, "GROUPS", groups)
     monkeypatch.setattr(speed, "RESULTS", tmp_path / "results" / "speed.json")
+    monkeypatch.setattr(speed, "PAGE", tmp_path / "speed.md")
+    speed.PAGE.write_text(f"before\n{speed.BEGIN}| old |\n{speed.END}\nafter\n")
     return speed.RESULTS
 
 
@@ -71,6 +73,11 @@ def test_the_whole_table_is_printed_stored_and_compared_with_the_last(table, cap
     stored = json.loads(table.read_text())
     assert stored["machine"]["numpy"] == np.__version__
     assert [row["what"] for row in stored["lines"]] == ["rate", "cost"]
+    page = speed.PAGE.read_text()
+    assert page.startswith("before\n")
+    assert page.endswith("\nafter\n")
+    assert "| rate | 9 M/s | 8 | 12 | 1.33 x |  |\n| cost | 3 x MISSED | 2 |" in page
+    assert "old" not in page
     stored["lines"][1]["measured"] = 4.5
     table.write_text(json.dumps(stored))
     speed.main([])
