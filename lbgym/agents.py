@@ -26,6 +26,7 @@ from lbgym.engine.access import (
     floats,
     held,
     inner,
+    last_probe,
     message_list,
     order,
     pool,
@@ -33,6 +34,7 @@ from lbgym.engine.access import (
     router,
     scratch,
     sent_at,
+    sent_since_probe,
     sent_since_read,
     server,
     service_of,
@@ -70,6 +72,8 @@ EYES = np.dtype(
         ("klass", "i8"),
         ("read", "i8"),
         ("sent_since_read", "i8"),
+        ("last_probe", "i8"),
+        ("sent_since_probe", "i8"),
         ("work", "i8"),
         ("size", "i8"),
         ("sent_age", "i8"),
@@ -297,6 +301,17 @@ def _see_reads(w, eyes, address):
 
 
 @inner
+def _see_probes(w, eyes, address):
+    """What the acting router's last probes found, and what it has sent since."""
+    lengths = floats(address + 4 * eyes.last_probe)
+    sent = floats(address + 4 * eyes.sent_since_probe)
+    for i in range(w.n_servers):
+        k = w.router * w.n_servers + i
+        last_probe(w, k).jobs = _whole(lengths[i])
+        sent_since_probe(w, k).jobs = _whole(sent[i])
+
+
+@inner
 def _see_ages(w, p):
     """When the acting router last sent a job to each server."""
     for i in range(w.n_servers):
@@ -373,6 +388,8 @@ def _see(w, eyes, address):
         return True
     if eyes.read >= 0:
         _see_reads(w, eyes, address)
+    if w.probe_memory_on:
+        _see_probes(w, eyes, address)
     if eyes.sent_age >= 0:
         _see_ages(w, floats(address + 4 * eyes.sent_age))
     if w.messages_on:
@@ -644,7 +661,7 @@ def _needs(policy: Policy, view: Any) -> list[list[str]]:
         wanted.append("message_order")
     if parts.samples:
         wanted.append("candidate")
-        if not {"read", "vacancy", "queue"} & set(wanted):
+        if not {"read", "vacancy", "queue", "last_probe"} & set(wanted):
             wanted.append("queue_probed")
     if parts.ordered:
         wanted.append("queue")

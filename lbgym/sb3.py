@@ -457,9 +457,9 @@ _ROWS = {"server": "servers", "candidate": "candidates", "pool": "pools"}
 _KNOWS = {
     "live queue lengths": ("queue", "queue_order"),
     "messages": ("message", "message_order", "message_age"),
-    "d probes": ("queue_probed",),
+    "d probes": ("queue_probed", "last_probe"),
     "speeds": ("speed",),
-    "own memory": ("sent", "sent_age"),
+    "own memory": ("sent", "sent_age", "last_probe", "sent_since_probe", "probe_age"),
 }
 
 

@@ -104,6 +104,7 @@ RUNS = (
     ("odd", "index(1/2, ties=lowest)"),
     ("withdraw", "lsq(2)"),
     ("odd", "jsq(2, memory=1)"),
+    ("odd", "sed(2, own-sends=1)"),
     ("withdraw", "fastest-idle"),
     ("pair", "pull(fallback=belief)"),
     ("migrating", "local-search"),

@@ -32,6 +32,16 @@ CASES = [
     ("pull(fallback=belief)", "pull-pair", ["message_order", "sent_age", "speed"]),
     ("lsq(2)", "flagship", ["candidate(2)", "queue_probed", "router"]),
     ("lsq(2, ties=fastest)", REPLACING, ["candidate(2)", "queue_probed", "speed"]),
+    (
+        "sed(2, own-sends=1)",
+        "flagship",
+        ["candidate(2)", "last_probe", "sent_since_probe", "speed"],
+    ),
+    (
+        "index(0.5, 1, own-sends=1)",
+        REPLACING,
+        ["candidate(1)", "last_probe", "sent_since_probe", "speed"],
+    ),
     ("jsq(2, memory=1)", "flagship", ["candidate(2)", "queue", "router"]),
     ("fastest-idle", "flagship", ["queue", "speed", "queue_order"]),
     ("fastest-shortest", "flagship", ["queue", "speed", "queue_order"]),

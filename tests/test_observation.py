@@ -135,10 +135,37 @@ def test_every_column_is_what_the_engine_holds(fate):
         witness.look()
 
 
+def test_each_router_remembers_its_own_probes():
+    names = ["last_probe", "sent_since_probe", "probe_age"]
+    env = gym.make(ID, system=SYSTEM, observe=[*names, "candidate(2)"], horizon_arrivals=-1)
+    env = env.unwrapped
+    obs, _ = env.reset(seed=1)
+    n, rng = SYSTEM.servers, np.random.default_rng(0)
+    found, sent = np.zeros((3, n)), np.zeros((3, n))
+    times = np.full((3, n), -np.inf)
+    for step in range(1_500):
+        w, table = env._state.world[0], env.table(obs)
+        r, sampled = int(w["router"]), env._state.arrays["candidates"]["server"]
+        found[r, sampled] = env._state.arrays["servers"]["length"][sampled]
+        sent[r, sampled], times[r, sampled] = 0, w["clock"]
+        assert np.array_equal(whole(table["last_probe"]), found[r]), step
+        assert np.array_equal(whole(table["sent_since_probe"]), sent[r]), step
+        assert np.allclose(table["probe_age"], share(w["clock"] - times[r]), atol=1e-6)
+        assert w["probes"] == 2 * step  # of this job they count once it is sent
+        action = int(rng.integers(n))
+        sent[r, action] += 1
+        obs, *_ = env.step(action)
+    assert np.isfinite(times).all()
+    assert sent.max() > 0
+    table = env.table(env.reset()[0])  # a new episode: nobody remembers anything
+    assert not table["last_probe"].any()
+    assert (table["probe_age"] < 1).sum() == 2
+
+
 def test_router_columns_are_zero_at_a_resampling():
     system = System(SYSTEM.pools, routers=3, load=0.8, migration_rate=1.0)
     observe = ["message", "message_age", "sent", "sent_age", "source", "target", "queue_probed",
-               "kind", "router", "queue"]  # fmt: skip
+               "last_probe", "probe_age", "kind", "router", "queue", "candidate(2)"]  # fmt: skip
     env = gym.make(ID, system=system, observe=observe, horizon_arrivals=-1).unwrapped
     obs, _ = env.reset(seed=1)
     kinds = []
@@ -150,7 +177,7 @@ def test_router_columns_are_zero_at_a_resampling():
         marks = table["source"] + table["target"]
         if table["kind"]:
             assert table["router"] == -1
-            for name in ("message", "message_age", "sent", "sent_age"):
+            for name in ("message", "message_age", "sent", "sent_age", "last_probe", "probe_age"):
                 assert not table[name].any()
             assert np.flatnonzero(table["source"]) == [w["source"]]
             assert np.flatnonzero(table["target"]) == [w["target"]]
@@ -158,14 +185,16 @@ def test_router_columns_are_zero_at_a_resampling():
         else:
             assert w["kind"] == ARRIVAL
             assert not marks.any()
-            assert not table["queue_probed"].any()
+            asked = env._state.arrays["candidates"]["server"]
+            assert set(np.flatnonzero(table["queue_probed"])) <= set(asked)
         obs, *_ = env.step(k % system.servers)
     assert set(kinds) == {0.0, 1.0}
 
 
 def test_rows_of_candidates():
     names = ["queue", "queue_probed", "message", "message_order", "message_age", "sent", "sent_age",
-             "speed", "limit", "queue_order", "candidate", "server"]  # fmt: skip
+             "speed", "limit", "queue_order", "candidate", "server", "last_probe",
+             "sent_since_probe", "probe_age"]  # fmt: skip
     observe = [name.replace("candidate", "candidate(3)") for name in names]
     few = gym.make(ID, system=SYSTEM, observe=observe, action="candidate(3)").unwrapped
     all_ = gym.make(ID, system=SYSTEM, observe=observe).unwrapped

@@ -1,5 +1,7 @@
 """Policies by name: what can be written, what it means, and one clear sentence for the rest."""
 
+import re
+
 import pytest
 
 from lbgym import JobClass, Pool, System, policies
@@ -34,6 +36,11 @@ NAMES = [
     ("pull(fallback=belief)", "messages, speeds, own memory",
      ("message_order", "sent_age", "speed")),
     ("lsq(2)", "d probes, own memory", ("candidate", "queue_probed")),
+    ("sed(2, own-sends=1)", "d probes, own memory",
+     ("candidate", "last_probe", "sent_since_probe", "speed")),
+    ("index(1/2, 1, own-sends=1)", "d probes, own memory",
+     ("candidate", "last_probe", "sent_since_probe", "speed")),
+    ("index(1/2, 2)", "d probes", ("candidate", "queue_probed", "speed")),
     ("jsq(1, memory=1)", "d probes, own memory", ("candidate", "queue")),
     ("fastest-idle", "live queue lengths, speeds", ("queue", "speed")),
     ("fastest-shortest", "live queue lengths, speeds", ("queue", "speed")),
@@ -68,6 +75,7 @@ ELSEWHERE = [
     ("rank(2, 1)", READ, "order of the queues at the last read", ("read", "speed")),
     ("jsed", READ, "order of the queues at the last read", ("read", "speed")),
     ("sed(own-sends=1)", READ, "last read, own sends since", None),
+    ("index(0.5, own-sends=1)", READ, "last read, own sends since", None),
 ]
 
 
@@ -85,14 +93,19 @@ def test_a_rule_that_does_not_suit_the_system_is_refused():
         ("local-choice", PAIR, "needs a system with a graph"),
         ("max-vacancy", PAIR, "needs servers with a limit or units"),
         ("trunk-reservation(1)", PAIR, "needs a system with units"),
-        ("sed(own-sends=1)", PAIR, "needs a system with a read_interval"),
+        ("sed(own-sends=1)", PAIR, "or sampled servers; use sed(d, own-sends=1)"),
+        ("index(1, own-sends=1)", PAIR, "or sampled servers; use index(a, d, own-sends=1)"),
+        ("sed(2, own-sends=1)", READ, "goes without d on a system with a read_interval, got d = 2"),
+        ("sed(2, own-sends=2)", PAIR, "own-sends must be 0 or 1, got 2"),
+        ("sed(2, own-sends=1, ties=fastest)", PAIR, "ties must be 'random', got 'fastest'"),
+        ("sed(2, own-sends=1)", RING, "not for systems with a graph"),
         ("fastest-idle", READ, "needs live queue lengths"),
         ("jsq(1, memory=1)", READ, "not for systems with a graph or a read_interval"),
         ("lsq(2)", RING, "two ends only"),
         ("pull(fallback=belief)", TWO_ROUTERS, "needs a system with one router, got 2"),
         ("pull(fallback=belief)", MOVING, "whose jobs stay"),
     ]:
-        with pytest.raises(ValueError, match=sentence):
+        with pytest.raises(ValueError, match=re.escape(sentence)):
             make(name, system)
 
 

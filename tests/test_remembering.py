@@ -67,6 +67,23 @@ def test_local_shortest_queue_step_by_step(d, ties):
     assert (chosen_among_several > 100) == (ties == "random")
 
 
+# --- own sends ------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("name", "a"), [("sed(2, own-sends=1)", 1), ("index(0.5, 1, own-sends=1)", 0.5)]
+)
+def test_last_probe_and_own_sends_step_by_step(name, a):
+    believed = [[0] * SYSTEM.servers for _ in range(2)]
+    speeds = SYSTEM.speeds.tolist()
+    for router, sampled, lengths, probes, chosen in seen_and_chosen(name, SYSTEM, 5_000):
+        mine = believed[router]
+        for i in sampled:
+            mine[i] = lengths[i]
+        index = [(x + a) / mu for x, mu in zip(mine, speeds, strict=True)]
+        assert index[chosen] == pytest.approx(min(index))
+        assert probes == len(sampled)
+        mine[chosen] += 1
+
+
 # --- memory ---------------------------------------------------------------------------------------
 @pytest.mark.parametrize("d", [1, 2])
 def test_the_power_of_memory_step_by_step(d):

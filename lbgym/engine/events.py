@@ -23,13 +23,16 @@ from .access import (
     inner,
     job,
     job_class,
+    last_probe,
     order,
     pool,
     prefetch_server,
+    probed_at,
     router,
     seat_of,
     sent_at,
     sent_since,
+    sent_since_probe,
     sent_since_read,
     server,
     special,
@@ -297,6 +300,17 @@ def sample_candidates(w):
 
 
 @inner
+def note_answers(w):
+    """The acting router remembers what the sampled servers answer."""
+    for c in range(w.samples):
+        i = candidate_of(w, c).server
+        k = w.router * w.n_servers + i
+        probed_at(w, k).time = w.clock
+        last_probe(w, k).jobs = server(w, i).length
+        sent_since_probe(w, k).jobs = 0
+
+
+@inner
 def arrive(w):
     """A job arrives: at which router, of which class and size, and when will the next one come?"""
     recorded = w.phase  # the job's place in the trace
@@ -329,6 +343,8 @@ def arrive(w):
     w.target = -1
     if w.samples > 0:
         sample_candidates(w)
+        if w.probe_memory_on:
+            note_answers(w)
 
 
 @inner
@@ -348,6 +364,8 @@ def place(w, i):
         sent_since(w, k).jobs += 1
     if w.read_memory_on:
         sent_since_read(w, w.router * w.n_servers + i).jobs += 1
+    if w.probe_memory_on:
+        sent_since_probe(w, w.router * w.n_servers + i).jobs += 1
     if w.messages_on:
         if router(w, w.router).held == 0:
             w.empty_handed += 1

@@ -242,6 +242,21 @@ ARRAYS: dict[str, tuple[str, str, list[tuple[str, str, str]]]] = {
         "n_routers * n_servers",
         [("jobs", "f4", "jobs sent there since the last read (only if `read_memory_on`)")],
     ),
+    "probed_at": (
+        "probed_at",
+        "n_routers * n_servers",
+        [("time", "f8", "when this router last probed it, -inf if never (if `probe_memory_on`)")],
+    ),
+    "last_probe": (
+        "last_probe",
+        "n_routers * n_servers",
+        [("jobs", "f4", "its queue length then, 0 if never")],
+    ),
+    "sent_since_probe": (
+        "sent_since_probe",
+        "n_routers * n_servers",
+        [("jobs", "f4", "jobs sent there since then")],
+    ),
     "candidates": ("candidate", "samples", [("server", "i4", "a server sampled for this job")]),
     "histogram": ("bin", "BINS", [("count", "i8", "departed jobs with such a response time")]),
     "streams": (
@@ -302,6 +317,7 @@ SCALARS: list[tuple[str, str, str]] = [
     ("sorted_on", "i8", "1: servers are kept sorted by queue length within their pool"),
     ("memory_on", "i8", "1: routers remember messages and sendings"),
     ("read_memory_on", "i8", "1: routers remember what they sent since the last read"),
+    ("probe_memory_on", "i8", "1: routers remember what sampled servers answered, and since"),
     ("watched", "i8", "1: `expected_response` is read even if sizes are drawn"),
     ("samples", "i8", "servers sampled for each job (0: none)"),
     ("replace", "i8", "1: sampled with replacement"),

@@ -7,13 +7,16 @@ from .access import (
     inner,
     integers,
     job_class,
+    last_probe,
     message_list,
     order,
     pool,
+    probed_at,
     router,
     seat_of,
     sent_at,
     sent_since,
+    sent_since_probe,
     sent_since_read,
     server,
     service_of,
@@ -62,6 +65,10 @@ def clear(w, address):
         sent_since(w, k).jobs = 0
     for k in range(w.size_sent_since_read):
         sent_since_read(w, k).jobs = 0
+    for k in range(w.size_probed_at):
+        probed_at(w, k).time = -math.inf
+        last_probe(w, k).jobs = 0
+        sent_since_probe(w, k).jobs = 0
     for k in range(w.size_lists):
         records = message_list(w, k)
         records.begin, records.count, records.room = LIST_ROOM * k, 0, LIST_ROOM

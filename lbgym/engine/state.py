@@ -47,6 +47,8 @@ class State:
         Routers remember messages and sendings (only observations need it).
     read_memory : bool
         Routers remember what they sent since the last read.
+    probe_memory : bool
+        Routers remember what sampled servers answered, when, and what they sent since.
     samples : int
         Servers sampled for each arriving job.
     ring_asks : bool
@@ -73,6 +75,7 @@ class State:
         ordered: bool = False,
         memory: bool = False,
         read_memory: bool = False,
+        probe_memory: bool = False,
         samples: int = 0,
         ring_asks: bool = False,
         router_samples: int = 1,
@@ -106,6 +109,7 @@ class State:
         w["messages_on"] = messages
         w["sorted_on"] = ordered or system.migration_rate > 0
         w["memory_on"], w["read_memory_on"] = memory, read_memory
+        w["probe_memory_on"] = probe_memory
         w["samples"], w["replace"], w["watched"] = samples, system.replace, watched
         w["ring_asks"], w["router_samples"] = ring_asks, router_samples
         w["n_params"], w["n_scratch"] = len(params), scratch
@@ -127,6 +131,8 @@ class State:
         for name in ("sent_at", "sent_since"):
             made(name, routers * n if memory else 0)
         made("sent_since_read", routers * n if read_memory else 0)
+        for name in ("probed_at", "last_probe", "sent_since_probe"):
+            made(name, routers * n if probe_memory else 0)
         made("candidates", samples)
         made("histogram", layout.BINS if histogram else 0)
         made("streams", layout.STREAMS)

@@ -32,9 +32,6 @@ from lbgym.engine.access import (
     message_list,
     pool,
     record_reader,
-    sent_at,
-    sent_since,
-    sent_since_read,
     server,
     special,
     standing,
@@ -55,6 +52,9 @@ from lbgym.system import System
     SENT,
     SENT_AGE,
     SENT_SINCE_READ,
+    SENT_SINCE_PROBE,
+    LAST_PROBE,
+    PROBE_AGE,
     SPEED,
     LIMIT,
     CAPACITY,
@@ -74,8 +74,8 @@ from lbgym.system import System
     READ_AGE,
     WORK,
     SIZE,
-) = range(25)
-CLASS_JOBS = 25  # and the next ones, one a class
+) = range(28)
+CLASS_JOBS = 28  # and the next ones, one a class
 SHOWN_CLASSES = 6  # classes whose jobs can be shown
 
 SERVERS, CANDIDATES, POOLS, ENDS = 0, 1, 2, 3  # view.rows_are; ENDS: source and target of a move
@@ -108,6 +108,7 @@ class Column:
     messages: bool = False
     memory: bool = False
     read_memory: bool = False
+    probe_memory: bool = False
     ordered: bool = False
 
 
@@ -146,6 +147,25 @@ _ALL = (
         SENT_SINCE_READ,
         "x / (1 + x), x the jobs this router has sent there since the queues were last read",
         read_memory=True,
+    ),
+    Column(
+        "last_probe",
+        LAST_PROBE,
+        "as queue, but when this router last probed the server, perhaps now; 0 if never; needs "
+        "sampled servers (2 messages each)",
+        probe_memory=True,
+    ),
+    Column(
+        "sent_since_probe",
+        SENT_SINCE_PROBE,
+        "x / (1 + x), x the jobs this router has sent there since it last probed the server",
+        probe_memory=True,
+    ),
+    Column(
+        "probe_age",
+        PROBE_AGE,
+        "a / (1 + a), a the time since this router last probed the server; 1 if never",
+        probe_memory=True,
     ),
     Column(
         "speed",
@@ -360,18 +380,40 @@ def _seen(w, view, code, i):
 
 
 @inner
+def _is_time(code):
+    """Whether what a router remembers is when something was, else a number of jobs."""
+    return code == SENT_AGE or code == PROBE_AGE
+
+
+@inner
+def _remembered(w, code):
+    """Where what the acting router remembers of all servers begins."""
+    first = w.router * w.n_servers
+    if code == SENT:
+        return w.at_sent_since + 4 * first
+    if code == SENT_AGE:
+        return w.at_sent_at + 8 * first
+    if code == SENT_SINCE_READ:
+        return w.at_sent_since_read + 4 * first
+    if code == SENT_SINCE_PROBE:
+        return w.at_sent_since_probe + 4 * first
+    if code == LAST_PROBE:
+        return w.at_last_probe + 4 * first
+    return w.at_probed_at + 8 * first
+
+
+@inner
 def _cell(w, view, code, i, k):
     """A column of server i, which is candidate k."""
     if code == WORK:
         return _share(work_left(w, i))
     if code <= MESSAGE_AGE:
         return _message_cell(w, code, i)
-    if code == SENT:
-        return _share(sent_since(w, w.router * w.n_servers + i).jobs)
-    if code == SENT_AGE:
-        return _age(w.clock, sent_at(w, w.router * w.n_servers + i).time)
-    if code == SENT_SINCE_READ:
-        return _share(sent_since_read(w, w.router * w.n_servers + i).jobs)
+    if code <= PROBE_AGE:
+        remembered = _remembered(w, code)
+        if _is_time(code):
+            return _age(w.clock, doubles(remembered)[i])
+        return _share(floats(remembered)[i])
     if code <= CAPACITY:
         return np.float32(floats(view.at_static)[(code - SPEED) * w.n_servers + i])
     if code == QUEUE or code == QUEUE_PROBED:
@@ -415,20 +457,20 @@ def _fill_messages(w, code, p):
 
 @inner
 def _fill_memory(w, code, p):
-    """What the acting router remembers of its sendings, over all servers."""
+    """What the acting router remembers of its sendings and probes, over all servers."""
     n = w.n_servers
     if w.kind != ARRIVAL:
         _clear(p, n)
         return
-    first = w.router * n
-    if code != SENT_AGE:
-        jobs = floats((w.at_sent_since if code == SENT else w.at_sent_since_read) + 4 * first)
-        for i in range(n):
-            p[i] = _share(jobs[i])
-    else:
-        now, times = w.clock, doubles(w.at_sent_at + 8 * first)
+    remembered = _remembered(w, code)
+    if _is_time(code):
+        now, times = w.clock, doubles(remembered)
         for i in range(n):
             p[i] = _age(now, times[i])
+    else:
+        jobs = floats(remembered)
+        for i in range(n):
+            p[i] = _share(jobs[i])
 
 
 @inner
@@ -462,7 +504,7 @@ def _fill(w, view, code, p):
     n = w.n_servers
     if code <= MESSAGE_AGE:
         _fill_messages(w, code, p)
-    elif code <= SENT_SINCE_READ:
+    elif code <= PROBE_AGE:
         _fill_memory(w, code, p)
     elif code <= CAPACITY:
         static = floats(view.at_static + 4 * n * (code - SPEED))
@@ -572,7 +614,7 @@ class Observation:
     ----------
     columns, context : tuples of names
     space : Box, float32, shape (rows x columns + context,)
-    messages, memory, read_memory, ordered, samples : what the engine must keep
+    messages, memory, read_memory, probe_memory, ordered, samples : what the engine must keep
 
     Raises
     ------
@@ -594,6 +636,7 @@ class Observation:
         self.messages = action == "pool" or any(c.messages for c in shown)
         self.memory = any(c.memory for c in shown)
         self.read_memory = any(c.read_memory for c in shown)
+        self.probe_memory = any(c.probe_memory for c in shown)
         self.ordered = any(c.ordered for c in shown)
         self.rows = {"server": system.servers, "candidate": self.samples, "move": 2}.get(
             action, len(system.pools)
@@ -614,6 +657,11 @@ class Observation:
             self._check_special(name)
         if not names:
             raise ValueError("observe: must name at least one column")
+        remembers = [name for name in names if COLUMNS[name].probe_memory]
+        if remembers and not self.samples:
+            raise ValueError(
+                f"observe: {remembers[0]!r} needs sampled servers; show 'candidate(d)' too"
+            )
         if "queue_probed" in names and not (self.samples or self.system.migrates):
             raise ValueError(
                 "observe: 'queue_probed' needs sampled servers; show 'candidate(d)' too"
@@ -702,7 +750,7 @@ class ViewArrays:
         asks = not {"vacancy", "work", *CLASS_COLUMNS}.isdisjoint(names)
         few = asks and shown.action == "candidate"
         view["asks_all"] = "queue" in names or (asks and not few)
-        view["asks_sampled"] = "queue_probed" in names or few
+        view["asks_sampled"] = "queue_probed" in names or shown.probe_memory or few
         view["asks_neighbours"] = "neighbours" in names
 
     def link(self) -> int:

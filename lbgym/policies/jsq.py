@@ -11,7 +11,8 @@ service included), with constants a and c of the server's pool:
 | ``index(a)`` | a | mu | |
 | ``fpi`` | 1 | mu - lambda | policy improvement from the best Bernoulli split; Krishnan 1990 |
 
-``jsq`` .. ``fpi`` look at all n servers (2n messages a job), ``jsq(d)`` and ``sed(d)`` at d servers
+``jsq`` .. ``fpi`` look at all n servers (2n messages a job), ``jsq(d)``, ``sed(d)`` and
+``index(a, d)`` at d servers
 sampled for the job (2d messages; Vvedenskaya et al. 1996, Mitzenmacher 2001). Ties: ``random``
 (uniform), ``fastest`` (uniform among the fastest), ``lowest`` (lowest index). Limits are ignored.
 
@@ -235,26 +236,13 @@ def build_fastest_idle(system: System) -> Parts:
 def build_sed(
     system: System, d: int | None = None, *, ties: str = "random", own_sends: int = 0
 ) -> Parts:
-    """The least (q + 1) / mu of all servers, or of d sampled ones."""
-    if own_sends:
-        return _own_sends(system, d, own_sends)
+    """The least (q + 1) / mu of all servers, or of d sampled ones; with own-sends=1 of all by what
+    was last read, or last probed by d probes a job, and own sends since."""
+    if own_sends != 0:
+        from .remembering import with_own_sends
+
+        return with_own_sends(system, "sed", d, ties, own_sends, 1.0)
     return _all_or_sampled(system, "sed", "sed", d, ties, 1.0)
-
-
-def _own_sends(system: System, d: object, own_sends: object) -> Parts:
-    from .order_based import sed_with_own_sends
-
-    if own_sends != 1 or d is not None:
-        raise ValueError("sed: own-sends must be 0 or 1, and goes without d")
-    if system.read_interval is None:
-        raise ValueError("sed: own-sends needs a system with a read_interval")
-    return Parts(
-        place=sed_with_own_sends,
-        params=tuple(index_params(system, "random", "sed", "sed")),
-        read_memory=True,
-        information="last read, own sends since",
-        columns=("read", "sent_since_read", "speed"),
-    )
 
 
 @family("jsed", information="live queue lengths, speeds", columns=("queue", "speed"))
@@ -264,9 +252,16 @@ def build_jsed(system: System, *, ties: str = "random") -> Parts:
 
 
 @family("index", information="live queue lengths, speeds", columns=("queue", "speed"))
-def build_index(system: System, a: Any, *, ties: str = "random") -> Parts:
-    """The least (q + a) / mu of all servers."""
-    return _all_or_sampled(system, "index", "index", None, ties, real(a, "index: a"))
+def build_index(
+    system: System, a: Any, d: int | None = None, *, ties: str = "random", own_sends: int = 0
+) -> Parts:
+    """The least (q + a) / mu of all servers, or of d sampled ones; own-sends as in sed."""
+    number = real(a, "index: a")
+    if own_sends != 0:
+        from .remembering import with_own_sends
+
+        return with_own_sends(system, "index", d, ties, own_sends, number)
+    return _all_or_sampled(system, "index", "index", d, ties, number)
 
 
 @family("fpi", information="live queue lengths, speeds, load", columns=("queue", "speed"))

@@ -7,14 +7,12 @@ since. ``rank(p1, ..., pn, order=jsq|jsed)`` takes the p_j; on a system that is 
 ``sed``, ``jsed``, ``index(a)`` and ``fpi`` send everything to rank 1 of their own order, ``jsq(d)``
 and ``sed(d)`` to the sampled server of lowest rank. Without an interval the order is the live one.
 
-``sed(own-sends=1)``: the least (last read + jobs this router has sent since + 1) / mu.
-
 Messages: a read asks all n servers (2n); without an interval every job does.
 """
 
 from __future__ import annotations
 
-from lbgym.engine.access import inner, pool, rule, sent_since_read, server
+from lbgym.engine.access import inner, pool, rule, server
 from lbgym.engine.vocabulary import (
     candidate,
     coin,
@@ -135,25 +133,6 @@ def rank(w):
         else:
             low = middle + 1
     return int(recall(w, 1 + low))
-
-
-@rule
-def sed_with_own_sends(w):
-    """The least (last read + own sends since + 1) / mu, ties uniform."""
-    best, tied = 0, 0
-    least = 0.0
-    for i in range(w.n_servers):
-        s = server(w, i)
-        own = sent_since_read(w, w.router * w.n_servers + i).jobs
-        value = index_value(w, s.pool, s.reading + own)
-        order = -1 if tied == 0 else compare(value, least)
-        if order < 0:
-            best, least, tied = i, value, 1
-        elif order == 0:
-            tied += 1
-            if pick(w, tied) == 0:
-                best = i
-    return best
 
 
 def order_cells(system: System) -> int:

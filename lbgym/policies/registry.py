@@ -47,6 +47,7 @@ class Parts:
     ordered: bool = False
     memory: bool = False
     read_memory: bool = False
+    probe_memory: bool = False
     sizes: bool = False
     samples: int = 0
     ring_asks: bool = False
@@ -59,7 +60,7 @@ class Parts:
 
     def needs(self) -> dict[str, Any]:
         """What `State` must be told to keep."""
-        kept = ("messages", "ordered", "memory", "read_memory", "sizes")
+        kept = ("messages", "ordered", "memory", "read_memory", "probe_memory", "sizes")
         names = (*kept, "samples", "ring_asks", "router_samples")
         return {name: getattr(self, name) for name in (*names, "params", "scratch")}
 

@@ -1,4 +1,10 @@
-"""Rules that remember the queues they have asked: lsq(d), jsq(d, memory=1).
+"""Rules that remember the queues they have seen: own-sends=1, lsq(d), jsq(d, memory=1).
+
+``sed(own-sends=1)``, ``index(a, own-sends=1)``: each router takes a queue to be as long as when it
+last saw it plus the jobs that it has sent there since, and sends the job where (that + a) / mu is
+least (a = 1 for SED). It last saw the queues when the system last read them (`read_interval`) or,
+with ``sed(d, own-sends=1)``, when it last probed each: every job probes d sampled servers (2d
+messages). It reads all n estimates: O(n) a job.
 
 ``lsq(d)``, local shortest queue: each router keeps an estimate of every queue, 0 at first. A job
 asks d sampled servers, which corrects their estimates, then goes where its router's estimate is
@@ -15,13 +21,50 @@ Ties as in `jsq`. Limits are ignored.
 
 from __future__ import annotations
 
-from lbgym.engine.access import inner, rule
+from lbgym.engine.access import (
+    inner,
+    last_probe,
+    rule,
+    sent_since_probe,
+    sent_since_read,
+    server,
+)
 from lbgym.engine.vocabulary import candidate, param, pick, probe, recall, remember, seen
 from lbgym.system import System
 
-from .comparing import TIES
+from .comparing import TIES, compare, index_params, index_value
 from .jsq import better, samples
 from .registry import Parts, family, one_of
+
+
+# --- what was seen and own sends since ------------------------------------------------------------
+@inner
+def _believed(w, i):
+    """The queue of server i as the acting router last saw it, and its own sends since."""
+    k = w.router * w.n_servers + i
+    if w.probe_memory_on:
+        return last_probe(w, k).jobs + sent_since_probe(w, k).jobs
+    return server(w, i).reading + sent_since_read(w, k).jobs
+
+
+@rule
+def least_with_own_sends(w):
+    """The least index of what was last seen plus own sends since, ties uniform; params as
+    `least_of_all`."""
+    for c in range(w.samples):
+        probe(w, candidate(w, c))
+    best, tied = 0, 0
+    least = 0.0
+    for i in range(w.n_servers):
+        value = index_value(w, server(w, i).pool, _believed(w, i))
+        order = -1 if tied == 0 else compare(value, least)
+        if order < 0:
+            best, least, tied = i, value, 1
+        elif order == 0:
+            tied += 1
+            if pick(w, tied) == 0:
+                best = i
+    return best
 
 
 # --- local shortest queue -------------------------------------------------------------------------
@@ -105,6 +148,45 @@ def build_lsq(system: System, d: int, *, ties: str = "random") -> Parts:
         samples=samples(d, system, "lsq"),
         anywhere=True,
         columns=("candidate", "queue_probed", *_for_ties(ties), "router"),
+    )
+
+
+def with_own_sends(
+    system: System, name: str, d: object, ties: str, own_sends: object, a: float
+) -> Parts:
+    """`sed` or `index` on what was last seen, by reads or (given d) by probes, and own sends."""
+    if own_sends != 1 or isinstance(own_sends, bool):
+        raise ValueError(f"{name}: own-sends must be 0 or 1, got {own_sends}")
+    if ties != "random":
+        raise ValueError(f"{name}: with own-sends=1 ties must be 'random', got {ties!r}")
+    params = tuple(index_params(system, ties, name, "index", a))
+    if system.read_interval is not None:
+        if d is not None:
+            raise ValueError(
+                f"{name}: own-sends goes without d on a system with a read_interval, got d = {d}"
+            )
+        return Parts(
+            place=least_with_own_sends,
+            params=params,
+            read_memory=True,
+            information="last read, own sends since",
+            columns=("read", "sent_since_read", "speed"),
+        )
+    if d is None:
+        raise ValueError(
+            f"{name}: own-sends needs a system with a read_interval, or sampled servers; use "
+            f"{name}({'' if name == 'sed' else 'a, '}d, own-sends=1)"
+        )
+    if system.edges:
+        raise ValueError(f"{name}: own-sends is not for systems with a graph")
+    return Parts(
+        place=least_with_own_sends,
+        params=params,
+        samples=samples(d, system, name),
+        probe_memory=True,
+        anywhere=True,
+        information="d probes, own memory",
+        columns=("candidate", "last_probe", "sent_since_probe", "speed"),
     )
 
 

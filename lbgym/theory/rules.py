@@ -332,8 +332,8 @@ def _jsed(system: System, *, ties: str = "random") -> Plan:
     return _least(system, np.zeros(system.servers), system.speeds, None, ties)
 
 
-def _index(system: System, a: float, *, ties: str = "random") -> Plan:
-    return _least(system, np.full(system.servers, float(a)), system.speeds, None, ties)
+def _index(system: System, a: float, d: int | None = None, *, ties: str = "random") -> Plan:
+    return _least(system, np.full(system.servers, float(a)), system.speeds, d, ties)
 
 
 def _fpi(system: System, *, ties: str = "random") -> Plan:

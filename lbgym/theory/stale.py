@@ -38,7 +38,7 @@ _GROWTH = 1.6
 _FAINT = 1e-6  # chance of longer queues that is surely too much
 _ACCURATE, _POOR = 1e-15, 1e-12
 _CYCLES, _KEPT = 40, 80  # of GMRES
-_KNOWN = "rank(p1, p2), jsq, jsq(d), sed, sed(d), jsed, index(a), fpi, random, static"
+_KNOWN = "rank(p1, p2), jsq, jsq(d), sed, sed(d), jsed, index(a), index(a, d), fpi, random, static"
 
 
 # --- policies -------------------------------------------------------------------------------------
