@@ -87,6 +87,23 @@ class Shape:
         parts = tuple((str(name), int(length)) for name, length in data["parts"])
         return cls(**{**data, "parts": parts, "highs": tuple(data["highs"])})
 
+    def with_state(self, columns: int, amounts: int) -> Shape:
+        """The same with so many further amounts, x / (1 + x), after the first `columns` parts.
+
+        Raises
+        ------
+        ValueError
+            The rows of a table are others.
+        """
+        if self.kind == "table" and amounts != self.rows:
+            raise ValueError(
+                f"critic: a table of {self.rows} rows cannot show a state of {amounts} numbers"
+            )
+        parts, highs = list(self.parts), list(self.highs)
+        parts.insert(columns, ("queue", amounts))
+        highs.insert(columns, 1.0)
+        return replace(self, parts=tuple(parts), highs=tuple(highs))
+
     def with_rows(self, rows: int) -> Shape:
         """The same table with another number of rows."""
         parts = tuple(
@@ -208,17 +225,18 @@ class Table(nn.Module):
 class Network(nn.Module):
     """Actor and critic.
 
-    The critic's output is a standardised value: ``value = mean + deviation * output``.
+    The critic's output is a standardised value: ``value = mean + deviation * output``. It may read
+    more than the actor does (`critic`), as it serves in training only.
     """
 
     mean: torch.Tensor
     deviation: torch.Tensor
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, critic: Shape | None = None) -> None:
         super().__init__()
         made: Any = Table if shape.kind == "table" else Flat
         self.actor = made(shape) if shape.kind == "table" else made(shape, shape.actions)
-        self.critic = made(shape, 1)
+        self.critic = made(critic or shape, 1)
         self.register_buffer("mean", torch.zeros(()))
         self.register_buffer("deviation", torch.ones(()))
         last = self.actor.head if shape.kind == "table" else self.actor.layers[-1]
@@ -230,14 +248,14 @@ class Network(nn.Module):
         found: torch.Tensor = self.actor(observation)
         return found
 
-    def standard_value(self, observation: torch.Tensor) -> torch.Tensor:
-        """The value's standardised form; (batch,)."""
-        found: torch.Tensor = self.critic(observation).squeeze(-1)
+    def standard_value(self, known: torch.Tensor) -> torch.Tensor:
+        """The value's standardised form, from what the critic reads; (batch,)."""
+        found: torch.Tensor = self.critic(known).squeeze(-1)
         return found
 
-    def value(self, observation: torch.Tensor) -> torch.Tensor:
+    def value(self, known: torch.Tensor) -> torch.Tensor:
         """The value; (batch,)."""
-        return self.mean + self.deviation * self.standard_value(observation)
+        return self.mean + self.deviation * self.standard_value(known)
 
     @torch.no_grad()
     def restandardise(self, mean: float, deviation: float) -> None:
@@ -357,6 +375,7 @@ def save(
     folder: str | os.PathLike[str],
     env: Any,
     *,
+    critic: Shape | None = None,
     deterministic: bool = True,
     training: Mapping[str, Any] | None = None,
 ) -> Path:
@@ -368,6 +387,7 @@ def save(
         "algorithm": ALGORITHM,
         **described(env),
         "network": asdict(shape),
+        **({} if critic is None else {"critic": asdict(critic)}),
         "deterministic": deterministic,
         "versions": {"lbgym": __version__, "torch": str(torch.__version__)},
         "training": dict(training or {}),
@@ -405,7 +425,8 @@ def load(path: str | os.PathLike[str]) -> TorchAgent:
         if settings["format"] != FORMAT:
             raise ValueError(f"format {settings['format']}, this lbgym reads format {FORMAT}")
         shape = Shape.from_dict(settings["network"])
-        network = Network(shape)
+        critic = settings.get("critic")
+        network = Network(shape, None if critic is None else Shape.from_dict(critic))
         network.load_state_dict(torch.load(folder / WEIGHTS, weights_only=True))
     except Exception as error:  # whatever a broken file raises
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]

@@ -38,6 +38,7 @@ from numpy.typing import NDArray
 
 from lbgym import policies, suite, torch_agent
 from lbgym.cli import Parser, progress_bar
+from lbgym.envs.observation import share
 from lbgym.suggest import unknown
 from training.arguments import argument, read
 
@@ -69,6 +70,7 @@ class Args:
     network: str = argument("mlp", "table (any number of rows) or mlp")
     width: int = argument(64, "of each hidden layer")
     steps: int = argument(0, "how many unit steps of each amount the network is shown")
+    critic: str = argument("observation", "what the critic reads; state: every queue besides")
     imitate: str = argument("", "rule to be imitated first; default: none")
     imitate_timesteps: int = argument(200_000, "decisions of that, of all")
     smoothing: float = argument(
@@ -106,8 +108,9 @@ def check(args: Args) -> None:
     for name in ("gae_lambda", "average_rate", "smoothing", "ent_end"):
         if not 0 <= getattr(args, name) <= 1:
             raise ValueError(f"{name}: must be between 0 and 1, got {getattr(args, name)}")
-    if args.network not in ("table", "mlp"):
-        raise ValueError(f"network: {unknown('network', args.network, ('table', 'mlp'))}")
+    for name, allowed in (("network", ("table", "mlp")), ("critic", ("observation", "state"))):
+        if getattr(args, name) not in allowed:
+            raise ValueError(f"{name}: {unknown(name, getattr(args, name), allowed)}")
     if (data := args.n_envs * args.n_steps) % args.batch_size:
         raise ValueError(
             f"batch_size: must divide n_envs x n_steps = {data}, got {args.batch_size}"
@@ -119,12 +122,14 @@ def check(args: Args) -> None:
 class Rollout:
     """Decisions between two updates; arrays (steps, envs), observations with the numbers last.
 
+    known : what the critic reads
     next_values : of what the step led to, the last observation of an episode included
     elapsed : time that the step took; ended : whether it was an episode's last (by its horizon:
         the system goes on, so its value counts)
     """
 
     observations: Floats
+    known: Floats
     actions: NDArray[np.int64]
     logs: Floats
     rewards: Floats
@@ -157,6 +162,11 @@ def advantages(
     return found
 
 
+def _rows(infos: Mapping[str, Any], chosen: NDArray[np.int64]) -> dict[str, Any]:
+    """The last infos of chosen environments, whose episodes are over."""
+    return {name: x[chosen] for name, x in infos["final_info"].items() if name[0] != "_"}
+
+
 # --- the learner ----------------------------------------------------------------------------------
 class Learner:
     """Network, optimiser, environments, and where the training stands.
@@ -174,14 +184,19 @@ class Learner:
             args.n_envs,
             vectorization_mode="vector_entry_point",
             **{"start": "warm", **self._given()},
-            info=["dt"],
+            info=["dt", "state"] if args.critic == "state" else ["dt"],
             autoreset_mode="SameStep",
         )
         self.shape = torch_agent.Shape.of(self.envs, args.network, args.width, args.steps)
-        self.network = torch_agent.Network(self.shape)
+        self.observation, infos = self.envs.reset(seed=args.seed)
+        self.columns = len(self.envs.unwrapped.task.columns)
+        self.critic = None
+        if args.critic == "state":
+            self.critic = self.shape.with_state(self.columns, infos["state"][0].size)
+        self.known = self._known(self.observation, infos)
+        self.network = torch_agent.Network(self.shape, self.critic)
         self.smooth = deepcopy(self.network)
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=args.learning_rate)
-        self.observation, _ = self.envs.reset(seed=args.seed)
         self.steps, self.seconds, self.updates = 0, 0.0, 0
         self.average = 0.0
         self.ent_coef = args.ent_coef
@@ -200,14 +215,22 @@ class Learner:
         """Whether the teacher acts still."""
         return self.teacher is not None and self.steps < self.args.imitate_timesteps
 
+    def _known(self, observations: Floats, infos: Mapping[str, Any]) -> Floats:
+        """What the critic reads: the observations, with the state after the columns if it may."""
+        if self.critic is None:
+            return observations
+        cut = sum(length for _, length in self.shape.parts[: self.columns])
+        state = share(infos["state"]).reshape(len(observations), -1)
+        return np.concatenate([observations[:, :cut], state, observations[:, cut:]], axis=1)
+
     # --- acting -----------------------------------------------------------------------------------
     @torch.no_grad()
     def collect(self) -> Rollout:
         """Act for `n_steps` in all environments."""
         n, m = self.args.n_steps, self.args.n_envs
-        width = self.observation.shape[1]
         data = Rollout(
-            np.empty((n, m, width), np.float32),
+            np.empty((n, *self.observation.shape), np.float32),
+            np.empty((n, *self.known.shape), np.float32),
             np.empty((n, m), np.int64),
             *(np.empty((n, m), np.float32) for _ in range(5)),
             np.zeros((n, m), np.bool_),
@@ -220,18 +243,20 @@ class Learner:
             actions = (logs + noise).argmax(dim=1, keepdim=True)
             if self.imitating:
                 actions = self._taught(data.ended[t - 1] if t else np.zeros(m, bool))
-            data.observations[t] = self.observation
+            data.observations[t], data.known[t] = self.observation, self.known
             data.actions[t] = actions[:, 0].numpy()
             data.logs[t] = logs.gather(1, actions)[:, 0].numpy()
             self.observation, rewards, terminated, truncated, infos = self.envs.step(
                 data.actions[t]
             )
             data.rewards[t], data.elapsed[t] = rewards, infos["dt"]
+            self.known = self._known(self.observation, infos)
             data.ended[t] = terminated | truncated
             if data.ended[t].any():
                 over = np.flatnonzero(data.ended[t])
                 data.elapsed[t, over] = infos["final_info"]["dt"][over]
-                finals += [(t, int(k), infos["final_obs"][k]) for k in over]
+                known = self._known(np.stack(infos["final_obs"][over]), _rows(infos, over))
+                finals += [(t, int(k), row) for k, row in zip(over, known, strict=True)]
         self._value(data, finals)
         data.taught = self.imitating
         self.steps += n * m
@@ -245,7 +270,7 @@ class Learner:
 
     def _value(self, data: Rollout, finals: Sequence[tuple[int, int, Floats]]) -> None:
         """Fill in the values of all observations, and of what each step led to."""
-        flat = np.concatenate([data.observations, self.observation[None]])
+        flat = np.concatenate([data.known, self.known[None]])
         values = self.network.value(torch.from_numpy(flat.reshape(-1, flat.shape[-1]))).numpy()
         values = values.reshape(flat.shape[:2])
         data.values, data.next_values = values[:-1], values[1:].copy()
@@ -279,6 +304,7 @@ class Learner:
             group["lr"] = args.learning_rate * left
         flat = {
             "observations": data.observations.reshape(-1, data.observations.shape[-1]),
+            "known": data.known.reshape(-1, data.known.shape[-1]),
             "actions": data.actions.ravel(),
             "logs": data.logs.ravel(),
             "advantages": found.ravel(),
@@ -325,7 +351,7 @@ class Learner:
         chosen = logs.gather(1, batch["actions"][:, None])[:, 0]
         entropy = -(logs.exp() * logs).sum(dim=1).mean()
         wanted = (batch["targets"] - network.mean) / network.deviation
-        value_loss = (network.standard_value(batch["observations"]) - wanted).square().mean()
+        value_loss = (network.standard_value(batch["known"]) - wanted).square().mean()
         if taught:
             policy_loss = -chosen.mean()
         else:
@@ -354,7 +380,7 @@ class Learner:
             "optimizer": self.optimizer.state_dict(),
             "random": torch.get_rng_state(),
             "envs": self.envs,
-            "observation": self.observation,
+            "observation": (self.observation, self.known),
             "teacher": (self.teacher, self.memory),
             "counts": (self.steps, self.seconds, self.updates, self.average),
         }
@@ -365,7 +391,8 @@ class Learner:
         self.smooth.load_state_dict(state["smooth"])
         self.optimizer.load_state_dict(state["optimizer"])
         torch.set_rng_state(state["random"])
-        self.envs, self.observation = state["envs"], state["observation"]
+        self.envs = state["envs"]
+        self.observation, self.known = state["observation"]
         self.teacher, self.memory = state["teacher"]
         self.steps, self.seconds, self.updates, self.average = state["counts"]
 
@@ -404,7 +431,14 @@ class Learner:
             "reward_per_time": self.average,
             "arguments": {k: v for k, v in asdict(self.args).items() if k not in ("out", "name")},
         }
-        return torch_agent.save(self.smooth, self.shape, self.args.folder, env, training=training)
+        return torch_agent.save(
+            self.smooth,
+            self.shape,
+            self.args.folder,
+            env,
+            critic=self.critic,
+            training=training,
+        )
 
 
 # --- the command ----------------------------------------------------------------------------------
