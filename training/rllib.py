@@ -120,13 +120,18 @@ def settings(args: Args) -> PPOConfig:
 
 
 def progress(result: Mapping[str, Any], **others: Any) -> dict[str, Any]:
-    """What an update brought."""
+    """What an update brought; None where no episode has ended."""
     seen = result["env_runners"]
+
+    def mean(name: str) -> float | None:
+        value = float(seen.get(name, math.nan))
+        return None if math.isnan(value) else value
+
     return {
         "iteration": result["training_iteration"],
         "decisions": int(seen["num_env_steps_sampled_lifetime"]),
-        "episode_length": float(seen.get("episode_len_mean", math.nan)),
-        "episode_return": float(seen.get("episode_return_mean", math.nan)),
+        "episode_length": mean("episode_len_mean"),
+        "episode_return": mean("episode_return_mean"),
         **others,
     }
 
