@@ -211,6 +211,16 @@ def test_what_make_vec_wants():
         env.step(np.zeros(2, int))
 
 
+@pytest.mark.parametrize("arguments", [{}, {"randomize": {"load": [0.5, 0.9]}}])
+def test_rows_without_a_seed_are_all_random(arguments):
+    envs = [native(ROUTERS, 3, "NextStep", system=SMALL, info=["time"], **arguments) for _ in "ab"]
+    times = [env.reset()[1]["time"] for env in envs]
+    assert len(set(np.concatenate(times))) == 6
+    seeds = [seed for env in envs for seed in env.np_random_seed]
+    assert len(set(seeds)) == 6
+    assert None not in seeds
+
+
 def test_a_partial_reset_leaves_the_other_rows_alone():
     for mode in MODES:
         env = native(ROUTERS, 3, mode, system=SMALL)

@@ -189,6 +189,7 @@ class DecisionVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             row.prepare(row.task.start)
             row.begin()
             row.task.check_start(row.state)
+            row.seeded = False
 
     def _gather(self) -> None:
         """Lay the rows one after another in memory, and bind the compiled steps."""
