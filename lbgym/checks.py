@@ -15,10 +15,15 @@ MAX_COUNT = 2**31 - 1  # limits and slots: fits a 32-bit integer
 LEAST, MOST = 1e-100, 1e100  # squares of sums of such numbers are still floats
 
 
+def quoted(value: object) -> str:
+    """A value as messages show it: short and on one line."""
+    return " ".join(reprlib.repr(value).split())
+
+
 def number(field: str, value: object, *, zero: bool = False) -> float:
     """A float between `LEAST` and `MOST` (or, with `zero`, 0)."""
     allowed = "a finite number >= 0" if zero else "a finite number > 0"
-    error = ValueError(f"{field}: must be {allowed}, got {reprlib.repr(value)}")
+    error = ValueError(f"{field}: must be {allowed}, got {quoted(value)}")
     if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
         raise error
     try:
@@ -34,11 +39,15 @@ def number(field: str, value: object, *, zero: bool = False) -> float:
 
 def finite(field: str, value: object) -> float:
     """A finite float of any sign."""
-    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number):
-        raise ValueError(f"{field}: must be a finite number, got {reprlib.repr(value)}")
-    x = float(value)
+    error = ValueError(f"{field}: must be a finite number, got {quoted(value)}")
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
+        raise error
+    try:
+        x = float(value)
+    except OverflowError:
+        raise error from None
     if not math.isfinite(x):
-        raise ValueError(f"{field}: must be a finite number, got {value!r}")
+        raise error
     return x
 
 
@@ -49,10 +58,16 @@ def charges(system: Any, loss_charge: object, move_cost: object) -> tuple[float,
     return float(charge), number("move_cost", move_cost, zero=True)
 
 
+def signed(field: str, value: object) -> float:
+    """A float of any sign whose size is between `LEAST` and `MOST`, or 0."""
+    x = finite(field, value)
+    return math.copysign(number(field, abs(x), zero=True), x) + 0.0
+
+
 def integer(field: str, value: object, *, most: int) -> int:
     """An integer from 1 to `most`; NumPy's integers are welcome."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= most:
-        got = reprlib.repr(value)
+        got = quoted(value)
         raise ValueError(f"{field}: must be an integer from 1 to {most:,}, got {got}")
     return int(value)
 
@@ -73,19 +88,19 @@ def one_of(field: str, value: object, allowed: tuple[str, ...]) -> str:
         near = nearest(value, allowed) if isinstance(value, str) else None
         question = f", did you mean {near!r}?" if near is not None else ""
         words = ", ".join(allowed)
-        raise ValueError(f"{field}: must be one of {words}, got {reprlib.repr(value)}{question}")
+        raise ValueError(f"{field}: must be one of {words}, got {quoted(value)}{question}")
     return str(value)
 
 
 def label(field: str, value: object) -> str:
     """A text that fits into one cell of a table."""
     if not isinstance(value, str) or not value.isprintable():
-        raise ValueError(f"{field}: must be printable text on one line, got {reprlib.repr(value)}")
+        raise ValueError(f"{field}: must be printable text on one line, got {quoted(value)}")
     return str(value)
 
 
 def flag(field: str, value: object) -> bool:
     """A truth value, and nothing that merely acts like one."""
     if not isinstance(value, bool | np.bool_):
-        raise ValueError(f"{field}: must be true or false, got {reprlib.repr(value)}")
+        raise ValueError(f"{field}: must be true or false, got {quoted(value)}")
     return bool(value)

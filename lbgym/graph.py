@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+
+from lbgym.checks import quoted
 
 # None, "ring", "complete", ("torus", rows, columns) or a tuple of edges.
 Graph = str | tuple[Any, ...] | None
@@ -59,7 +60,7 @@ def _torus(items: tuple[Any, ...], servers: int) -> Graph:
 def _edge(k: int, item: Any, servers: int) -> tuple[int, int]:
     pair = tuple(item) if isinstance(item, Iterable) and not isinstance(item, str) else ()
     if len(pair) != 2 or not all(_whole(x) for x in pair):
-        raise ValueError(f"graph[{k}]: must be a pair of servers, got {reprlib.repr(item)}")
+        raise ValueError(f"graph[{k}]: must be a pair of servers, got {quoted(item)}")
     a, b = int(pair[0]), int(pair[1])
     for vertex in (a, b):
         if not 0 <= vertex < servers:

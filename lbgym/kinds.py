@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -16,6 +15,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
 
+from lbgym.checks import quoted
 from lbgym.suggest import unknown
 from lbgym.toml_text import read_toml
 
@@ -117,7 +117,7 @@ def read(thing: object) -> Any:
         return scenarios.get(thing)
     raise ValueError(
         "system: must be a System, CarSharing or FlowNetwork, its dict, a scenario's name or the "
-        f"path of a .toml file, got {reprlib.repr(thing)}"
+        f"path of a .toml file, got {quoted(thing)}"
     )
 
 

@@ -7,7 +7,7 @@
 |---|---|
 | ``exponential``, ``deterministic`` | |
 | ``erlang`` | ``k`` phases |
-| ``hyperexponential`` | ``probabilities`` and ``means``, or ``scv`` > 1 (balanced means) |
+| ``hyperexponential`` | relative ``probabilities`` and ``means``, or ``scv`` > 1 (balanced means) |
 | ``lognormal`` | ``scv``, the squared coefficient of variation |
 | ``uniform`` | ``low`` and ``high`` (default 0 and 2) |
 | ``bounded-pareto`` | ``alpha``, ``high`` (default infinite), ``low`` (default 1) |
@@ -39,7 +39,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
@@ -50,7 +49,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lbgym.checks import MAX_COUNT, integer, listed, number, one_of
+from lbgym.checks import LEAST, MAX_COUNT, MOST, integer, listed, number, one_of, quoted, signed
 from lbgym.suggest import unknown
 from lbgym.traces import TraceData, checked_trace, read_numbers, read_trace
 
@@ -58,6 +57,8 @@ Floats = NDArray[np.float64]
 Rows = list[tuple[float, float]]
 
 MAX_BATCH = 1_000_000
+MAX_SCV = 1e9  # beyond, no run ever sees the jobs that make up the mean
+MAX_ALPHA = 1000.0
 _ROW_SUM = 1e-9  # of a generator, relative
 
 
@@ -203,8 +204,11 @@ class Hyperexponential(Law):
             _put(self, "scv", number("scv", self.scv))
             if self.probabilities or self.means:
                 raise ValueError("scv: excludes probabilities and means")
-            if self.scv <= 1:
-                raise ValueError(f"scv: must be above 1 for hyperexponential, got {self.scv:g}")
+            if not 1 < self.scv <= MAX_SCV:
+                raise ValueError(
+                    f"scv: must be above 1 for hyperexponential and at most {MAX_SCV:g}, "
+                    f"got {self.scv:g}"
+                )
         elif not self.probabilities or len(self.probabilities) != len(self.means):
             raise ValueError(
                 "probabilities and means: must be as many of each, or give scv; got "
@@ -253,6 +257,8 @@ class Lognormal(Law):
 
     def __post_init__(self) -> None:
         _put(self, "scv", number("scv", self.scv))
+        if self.scv > MAX_SCV:
+            raise ValueError(f"scv: must be at most {MAX_SCV:g}, got {self.scv:g}")
 
     @property
     def _sigma(self) -> float:
@@ -338,11 +344,19 @@ class BoundedPareto(Law):
 
     def __post_init__(self) -> None:
         _put(self, "alpha", number("alpha", self.alpha))
+        if not 1 / MAX_ALPHA <= self.alpha <= MAX_ALPHA:
+            raise ValueError(
+                f"alpha: must be between {1 / MAX_ALPHA:g} and {MAX_ALPHA:g}, got {self.alpha:g}"
+            )
         _put(self, "low", number("low", self.low))
         if self.high != math.inf:
             _put(self, "high", number("high", self.high))
         if self.low >= self.high:
             raise ValueError(f"high: must be above low ({self.low:g}), got {self.high:g}")
+        if MOST * self.low < self.high < math.inf:
+            raise ValueError(
+                f"high: must be at most {MOST} times low ({self.low:g}), got {self.high:g}"
+            )
         if self.high == math.inf and self.alpha <= 1:
             raise ValueError(
                 f"alpha: must be above 1 without a high, else the mean size is infinite, "
@@ -351,12 +365,10 @@ class BoundedPareto(Law):
 
     def _moment(self, n: float, x: ArrayLike = math.inf) -> Floats:
         """E[X^n; X <= x] before scaling."""
-        a, low = self.alpha, self.low
-        x = np.clip(x, low, self.high)
-        front = a * low**a / -math.expm1(-a * math.log(self.high / low))
-        if n == a:
-            return np.asarray(front * np.log(x / low))
-        return np.asarray(front * (x ** (n - a) - low ** (n - a)) / (n - a))
+        a, low = self.alpha, self.low  # in units of low no power leaves the range of floats
+        logs = np.log(np.clip(x, low, self.high) / low)
+        front = low**n * a / -math.expm1(-a * math.log(self.high / low))
+        return np.asarray(front * (logs if n == a else np.expm1((n - a) * logs) / (n - a)))
 
     @cached_property
     def _raw_mean(self) -> float:
@@ -400,8 +412,12 @@ class Empirical(Law):
             _put(self, "values", values)
         else:
             _put(self, "file", _path("file", self.file))
-        if not self.scaled.any():
-            raise ValueError("values: must have a mean above 0")
+        field = "values" if self.file is None else f"file: {self.file}"
+        positive = self.scaled[self.scaled > 0]
+        if len(positive) == 0:
+            raise ValueError(f"{field}: must have a mean above 0")
+        if positive.min() < LEAST:
+            raise ValueError(f"{field}: must be 0 or at least {LEAST} times the mean")
 
     @cached_property
     def scaled(self) -> Floats:
@@ -472,11 +488,13 @@ class Batch:
         if isinstance(value, Mapping):
             if set(value) != {"geometric"}:
                 raise ValueError(
-                    f"batch: as a dict must be {{'geometric': mean}}, got {reprlib.repr(value)}"
+                    f"batch: as a dict must be {{'geometric': mean}}, got {quoted(value)}"
                 )
             mean = number("batch.geometric", value["geometric"])
-            if mean < 1:
-                raise ValueError(f"batch.geometric: must be a mean of at least 1, got {mean:g}")
+            if not 1 <= mean <= MAX_BATCH:
+                raise ValueError(
+                    f"batch.geometric: must be a mean from 1 to {MAX_BATCH:,}, got {mean:g}"
+                )
             return cls(mean, True)
         if listed(value) is not None:
             weights = _numbers("batch", value, zero=True)
@@ -534,6 +552,11 @@ class Process:
     def __post_init__(self) -> None:
         _put(self, "batch", Batch.of(self.batch))
 
+    @property
+    def changes(self) -> float:
+        """How often the phase of the rate changes per unit time, each change simulated."""
+        return 0.0
+
     def to_data(self) -> Any:
         """The name, or a dict with the arguments."""
         return _to_data("process", self.process, self)
@@ -585,6 +608,10 @@ class MMPP(Process):
         """Long-run mean of `rates`."""
         return float(self.stationary @ np.array(self.rates))
 
+    @property
+    def changes(self) -> float:
+        return float(-self.stationary @ np.diagonal(self.generator))
+
 
 @dataclass(frozen=True)
 class Piecewise(Process):
@@ -621,6 +648,10 @@ class Piecewise(Process):
         lengths = np.diff([*self.breakpoints, self.period])
         return float(lengths @ np.array(self.rates)) / self.period
 
+    @property
+    def changes(self) -> float:
+        return len(self.rates) / self.period
+
 
 @dataclass(frozen=True)
 class Sinusoidal(Process):
@@ -636,7 +667,7 @@ class Sinusoidal(Process):
         super().__post_init__()
         _put(self, "amplitude", number("amplitude", self.amplitude, zero=True))
         _put(self, "period", number("period", self.period))
-        _put(self, "phase", number("phase", self.phase, zero=True))
+        _put(self, "phase", signed("phase", self.phase))
         if self.amplitude > 1:
             raise ValueError(
                 f"amplitude: must be at most 1, else rates are negative, got {self.amplitude:g}"
@@ -669,6 +700,8 @@ class Trace(Process):
         _put(self, "work", one_of("work", self.work, ("run-time", "area")))
         if (self.file is None) == (not _has(self.times)):
             raise ValueError("times or file: give one of them")
+        if self.work != "run-time" and ".swf" not in str(self.file).lower():
+            raise ValueError(f"work: is for a file of SWF; leave it out, got {self.work!r}")
         if self.file is not None:
             if not (self.sizes is None and self.classes is None and self.routers is None):
                 raise ValueError("file: excludes sizes, classes and routers")
@@ -678,17 +711,12 @@ class Trace(Process):
         self.data  # noqa: B018  reads the file, so that a wrong one is refused now
 
     def _check_arrays(self) -> None:
-        _put(self, "times", _numbers("times", self.times, signed=True))
+        _put(self, "times", _numbers("times", self.times, any_sign=True))
         if self.sizes is not None:
             _put(self, "sizes", _numbers("sizes", self.sizes, zero=True))
         for field in ("classes", "routers"):
-            values = getattr(self, field)
-            if values is not None:
-                given = listed(values) or []
-                plain = [integer(f"{field}[{k}]", x + 1, most=MAX_COUNT) - 1
-                         if isinstance(x, int | np.integer) else integer(f"{field}[{k}]", x, most=1)
-                         for k, x in enumerate(given)]  # fmt: skip
-                _put(self, field, tuple(plain))
+            if getattr(self, field) is not None:
+                _put(self, field, _counts(field, getattr(self, field)))
 
     @cached_property
     def data(self) -> TraceData:
@@ -730,9 +758,7 @@ Made = TypeVar("Made", Law, Process)
 def _parse(field: str, key: str, kinds: Mapping[str, type[Made]], value: Any) -> Made:
     given = {key: value} if isinstance(value, str) else value
     if not isinstance(given, Mapping) or key not in given:
-        raise ValueError(
-            f"{field}: must be a name or a dict with {key!r}, got {reprlib.repr(value)}"
-        )
+        raise ValueError(f"{field}: must be a name or a dict with {key!r}, got {quoted(value)}")
     arguments = dict(given)
     word = arguments.pop(key)
     nested: Any = None
@@ -782,35 +808,43 @@ def _has(value: Any) -> bool:
 
 
 def _path(field: str, value: Any) -> str:
-    if not isinstance(value, str | Path) or not str(value):
-        raise ValueError(f"{field}: must be a path, got {reprlib.repr(value)}")
+    if not isinstance(value, str | Path) or not str(value) or "\0" in str(value):
+        raise ValueError(f"{field}: must be a path, got {quoted(value)}")
     return str(value)
 
 
 def _numbers(
-    field: str, value: Any, *, zero: bool = False, signed: bool = False
+    field: str, value: Any, *, zero: bool = False, any_sign: bool = False
 ) -> tuple[float, ...]:
-    """A tuple of numbers > 0 (zero: >= 0; signed: any)."""
+    """A tuple of numbers > 0 (zero: >= 0; any_sign: any)."""
     items = listed(value)
     if items is None or (not items and value != ()):
-        raise ValueError(f"{field}: must be a list of numbers, got {reprlib.repr(value)}")
-    found = []
+        raise ValueError(f"{field}: must be a list of numbers, got {quoted(value)}")
+    if any_sign:
+        return tuple(signed(f"{field}[{k}]", x) for k, x in enumerate(items))
+    return tuple(number(f"{field}[{k}]", x, zero=zero) for k, x in enumerate(items))
+
+
+def _counts(field: str, value: Any) -> tuple[int, ...]:
+    """A tuple of whole numbers from 0 on."""
+    items = listed(value)
+    if items is None:
+        raise ValueError(f"{field}: must be a list of whole numbers, got {quoted(value)}")
     for k, x in enumerate(items):
-        if signed and isinstance(x, int | float | np.number) and x < 0:
-            found.append(-number(f"{field}[{k}]", -x))
-        else:
-            found.append(number(f"{field}[{k}]", x, zero=zero or signed))
-    return tuple(found)
+        whole = isinstance(x, int | np.integer) and not isinstance(x, bool)
+        if not whole or not 0 <= x <= MAX_COUNT:
+            raise ValueError(
+                f"{field}[{k}]: must be a whole number from 0 to {MAX_COUNT:,}, got {quoted(x)}"
+            )
+    return tuple(map(int, items))
 
 
 def _generator(value: Any, phases: int) -> tuple[tuple[float, ...], ...]:
     """Check the matrix of a Markov chain in continuous time with one closed class."""
     rows = listed(value)
     if rows is None or len(rows) != phases:
-        raise ValueError(
-            f"generator: must be a {phases} x {phases} matrix, got {reprlib.repr(value)}"
-        )
-    matrix = tuple(_numbers(f"generator[{k}]", row, signed=True) for k, row in enumerate(rows))
+        raise ValueError(f"generator: must be a {phases} x {phases} matrix, got {quoted(value)}")
+    matrix = tuple(_numbers(f"generator[{k}]", row, any_sign=True) for k, row in enumerate(rows))
     for k, row in enumerate(matrix):
         if len(row) != phases:
             raise ValueError(f"generator[{k}]: must have {phases} numbers, got {len(row)}")
@@ -822,17 +856,25 @@ def _generator(value: Any, phases: int) -> tuple[tuple[float, ...], ...]:
                 f"generator[{k}]: is no row of a generator, it must sum to 0, "
                 f"sums to {math.fsum(row):g}"
             )
-    if phases > 1 and np.linalg.matrix_rank(np.array(matrix)) < phases - 1:
+    if phases > 1 and np.linalg.matrix_rank(_per_move(np.array(matrix))[0]) < phases - 1:
         raise ValueError("generator: phases must reach each other, else there is no mean rate")
     return matrix
+
+
+def _per_move(generator: Floats) -> tuple[Floats, Floats]:
+    """The matrix with each row divided by its rate of leaving, and these rates: phases of very
+    unequal lengths are then alike."""
+    leaving = -np.diagonal(generator).copy()
+    leaving[leaving == 0] = 1.0
+    return generator / leaving[:, None], leaving
 
 
 def _stationary(generator: Floats) -> Floats:
     """The law p with p Q = 0."""
     phases = len(generator)
-    equations = np.vstack([generator.T, np.ones(phases)])
+    moves, leaving = _per_move(generator)
+    equations = np.vstack([moves.T, np.ones(phases)])
     right = np.zeros(phases + 1)
     right[-1] = 1.0
-    p = np.linalg.lstsq(equations, right, rcond=None)[0]
-    p = np.maximum(p, 0.0)
+    p = np.maximum(np.linalg.lstsq(equations, right, rcond=None)[0], 0.0) / leaving
     return np.asarray(p / p.sum())

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbgym import stats
-from lbgym.checks import charges
+from lbgym.checks import charges, listed
 from lbgym.engine import Overload, State, layout
 from lbgym.engine.run import run_to_balance, run_until
 from lbgym.kinds import kind_of
@@ -193,6 +193,8 @@ def _window_tails(tracks: Sequence[Track], system: System) -> dict[str, Any]:
             area[: len(t.tails[0][k])] -= t.tails[0][k]
         pools.append(area)
     time = pools[0][0] / system.pools[0].servers  # of all replications
+    if not time > 0:
+        raise ValueError("jobs: all that are measured come at one instant, a batch; give more jobs")
     longest = max(map(len, pools))
     summed = sum(np.pad(area, (0, longest - len(area))) for area in pools)
     jobs = [float(area[1:].sum() / time) for area in pools]
@@ -611,9 +613,10 @@ def compare(system: Any, policies: Sequence[Any], **same: Any) -> Comparison:
     """Simulate several policies with the same settings and seeds, and pair them with the first."""
     if "precision" in same:
         raise ValueError("compare: precision would make runs of unequal length; give jobs instead")
-    if isinstance(policies, str) or len(policies) == 0:
+    names = listed(policies)
+    if not names:
         raise ValueError(f"compare: policies must be a list of policies, got {policies!r}")
-    results = [simulate(system, policy, **same) for policy in policies]
+    results = [simulate(system, policy, **same) for policy in names]
     differences = [paired_difference(r, results[0]) for r in results]
     shrinkage = []
     for r, d in zip(results, differences, strict=True):

@@ -8,7 +8,6 @@ import dataclasses
 import inspect
 import json
 import math
-import reprlib
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass
 from numbers import Real
@@ -29,6 +28,7 @@ from lbgym.checks import (
     listed,
     number,
     one_of,
+    quoted,
 )
 from lbgym.graph import Graph, as_graph, edges_of
 from lbgym.laws import Exponential, Law, Poisson, Process, Trace, as_law, as_process
@@ -46,6 +46,7 @@ MESSAGE_FATES = ("withdraw", "keep", "resend")
 
 MAX_SERVERS = 100_000_000  # the arrays of a larger system do not fit any machine we know of
 MAX_ROUTERS = 1_000_000
+MAX_CHANGES = 10_000  # of the arrival rate's phase for each job: more would seem to hang
 
 Part = TypeVar("Part", "Pool", "JobClass")
 
@@ -293,7 +294,12 @@ class System:
                 raise ValueError("closed_jobs: excludes size, arrivals and slotted")
 
     def _check_laws(self) -> None:
-        """Whether sizes and a trace fit the rest."""
+        """Whether sizes, arrivals and a trace fit the rest."""
+        if self.arrivals.changes > MAX_CHANGES * self.arrival_rate:
+            raise ValueError(
+                f"arrivals: the rate changes {self.arrivals.changes / self.arrival_rate:.3g} times "
+                f"for each job, must be at most {MAX_CHANGES:,}"
+            )
         if not isinstance(self.arrivals, Trace):
             return
         trace = self.arrivals.data
@@ -505,11 +511,11 @@ class System:
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """The system that `to_dict` wrote; "kind" may be left out."""
         if not isinstance(data, Mapping):
-            raise ValueError(f"system: must be a dict, got {reprlib.repr(data)}")
+            raise ValueError(f"system: must be a dict, got {quoted(data)}")
         fields = dict(data)
         kind = fields.pop("kind", cls.KIND)
         if kind != cls.KIND:
-            raise ValueError(f"kind: must be {cls.KIND!r}, got {reprlib.repr(kind)}")
+            raise ValueError(f"kind: must be {cls.KIND!r}, got {quoted(kind)}")
         for field in fields:
             if field not in _FIELDS:
                 raise ValueError(unknown("field", field, ("kind", *_FIELDS)))
@@ -582,7 +588,7 @@ def _parts(field: str, part: type[Part], value: object) -> tuple[Part, ...]:
         value = [value]
     items = listed(value)
     if items is None:
-        raise ValueError(f"{field}: must be a list of {field}, got {reprlib.repr(value)}")
+        raise ValueError(f"{field}: must be a list of {field}, got {quoted(value)}")
     parts = tuple(_part(f"{field}[{i}]", part, item) for i, item in enumerate(items))
     if not parts:
         raise ValueError(f"{field}: must not be empty")
@@ -594,7 +600,7 @@ def _part(where: str, part: type[Part], item: object) -> Part:
         return item
     if not isinstance(item, Mapping):
         kind = part.__name__
-        raise ValueError(f"{where}: must be a {kind} or its dict, got {reprlib.repr(item)}")
+        raise ValueError(f"{where}: must be a {kind} or its dict, got {quoted(item)}")
     fields = {f.name: f for f in dataclasses.fields(part)}
     for key in item:
         if key not in fields:
@@ -613,7 +619,7 @@ def _routers(value: object) -> int | tuple[float, ...]:
         return integer("routers", value, most=MAX_ROUTERS)
     items = listed(value)
     if items is None:
-        got = reprlib.repr(value)
+        got = quoted(value)
         raise ValueError(f"routers: must be an integer >= 1 or a list of weights, got {got}")
     weights = tuple(number(f"routers[{i}]", w) for i, w in enumerate(items))
     if not 1 <= len(weights) <= MAX_ROUTERS:

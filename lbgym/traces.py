@@ -27,6 +27,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lbgym.checks import LEAST, MAX_COUNT, MOST
+
 Floats = NDArray[np.float64]
 COLUMNS = ("time", "size", "class", "router")
 _SUBMIT, _RUN, _USED, _ASKED = 1, 3, 4, 7  # fields of a line of SWF
@@ -62,7 +64,9 @@ def checked_trace(
     """A trace from sequences of checked numbers."""
     for name, values in (("sizes", sizes), ("classes", classes), ("routers", routers)):
         if values is not None and len(values) != len(times):
-            raise ValueError(f"{name}: must be one for each of {len(times)} jobs: {len(values)}")
+            raise ValueError(
+                f"{name}: must be one for each of the {len(times)} jobs, got {len(values)}"
+            )
     for k in range(1, len(times)):
         if times[k] < times[k - 1]:
             raise ValueError(f"times[{k}]: must not decrease, {times[k]:g} after {times[k - 1]:g}")
@@ -72,19 +76,18 @@ def checked_trace(
             None if sizes is None else np.array(sizes, float),
             None if classes is None else np.array(classes, np.int64),
             None if routers is None else np.array(routers, np.int64),
-        ),
-        "times",
+        )
     )
 
 
-def _whole(trace: TraceData, where: str) -> TraceData:
+def _whole(trace: TraceData, file: str = "") -> TraceData:
     """Refuse a trace without a rate or without work."""
     if len(trace.times) == 0:
-        raise ValueError(f"{where}: has no jobs")
+        raise ValueError(f"{file or 'times'}: has no jobs")
     if len(trace.times) < 2 or trace.times[-1] <= trace.times[0]:
-        raise ValueError(f"{where}: must have jobs at two times at least")
+        raise ValueError(f"{file or 'times'}: must have jobs at two times at least")
     if trace.sizes is not None and not trace.sizes.any():
-        raise ValueError(f"{where}: every size is 0")
+        raise ValueError(f"{file or 'sizes'}: every size is 0")
     return trace
 
 
@@ -159,6 +162,11 @@ def _number(path: Path, line: int, what: str, text: str, least: float = 0.0) -> 
         raise ValueError(
             f"file: {path}, line {line}: {what} must be at least {least:g}, got {text.strip()}"
         )
+    if value and not LEAST <= abs(value) <= MOST:
+        raise ValueError(
+            f"file: {path}, line {line}: {what} must be between {LEAST} and {MOST}, "
+            f"got {text.strip()}"
+        )
     return value
 
 
@@ -183,10 +191,12 @@ def _from_csv(path: Path, text: str) -> TraceData:
         for name, cell in zip(names, cells, strict=True):
             least = -math.inf if name == "time" else 0.0
             value = _number(path, number, name, cell, least)
-            if name in ("class", "router") and not value.is_integer():
-                raise ValueError(
-                    f"file: {path}, line {number}: {name} must be a whole number, got {cell}"
-                )
+            if name in ("class", "router"):
+                where = f"file: {path}, line {number}: {name}"
+                if not value.is_integer():
+                    raise ValueError(f"{where} must be a whole number, got {cell}")
+                if value > MAX_COUNT:
+                    raise ValueError(f"{where} must be at most {MAX_COUNT:,}, got {cell}")
             if name == "time" and columns["time"] and value < columns["time"][-1]:
                 raise ValueError(
                     f"file: {path}, line {number}: time must not decrease, "

@@ -10,6 +10,8 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
+from lbgym.envs.task import whole
+
 try:
     from stable_baselines3.common.vec_env import VecEnv
 except ImportError as error:
@@ -42,6 +44,8 @@ def make_vec(env_id: str, num_envs: int, *, seed: int | None = None, **arguments
     ValueError
         An argument is wrong, or another autoreset mode than ``"SameStep"`` was asked for.
     """
+    if seed is not None:
+        seed = whole("seed", seed, 0)
     mode = arguments.pop("autoreset_mode", AutoresetMode.SAME_STEP)
     if mode not in (AutoresetMode.SAME_STEP, "SameStep", "SAME_STEP"):
         raise ValueError(f"autoreset_mode: SB3 needs 'SameStep', got {mode!r}")

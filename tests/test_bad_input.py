@@ -11,6 +11,7 @@ from lbgym.theory import closed_form
 
 PAIR = System([Pool(1), Pool(1, speed=2.0)], load=0.7)
 SHORT = System(Pool(2, limit=3), load=0.7)
+BATCHES = System(Pool(2), load=0.5, arrivals={"process": "poisson", "batch": 500})
 CLOSED = System(Pool(3), closed_jobs=6, migration_rate=1.0)
 CARS = CarSharing(30, 20, 300)
 HOT = FlowNetwork((Flow(routes=((0, 2), (1, 2)), arrival_rate=1.2),), (1.0, 1.0, 1.0))
@@ -50,6 +51,8 @@ def read(load, interval):
         (lambda: simulate(PAIR, "jsq", jobs=100, move_cost=-1), "move_cost: must be a finite"),
         (lambda: simulate(PAIR, "jsq", jobs=100, loss_charge=-1), "loss_charge: must be a finite"),
         (lambda: simulate("cars", "requested", jobs=100, move_cost=1), "nothing for car sharing"),
+        (lambda: simulate(BATCHES, "jsq", jobs=200), "jobs: all that are measured come at one"),
+        (lambda: lbgym.compare(PAIR, 3), "compare: policies must be a list of policies, got 3"),
         (lambda: simulate("flow-rate", "fixed-rate", jobs=100, loss_charge=1), "for flow networks"),
         (lambda: theory.exact(PAIR, "jsq", cap=10**9), "more than 1.0e.18 states"),
         (lambda: theory.exact(PAIR, "pull", cap=10**9), "more than 1.0e.18 states"),

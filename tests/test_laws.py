@@ -102,6 +102,24 @@ def test_a_law_is_what_its_distribution_says(name):
     assert np.cumsum(steps)[::1000] == pytest.approx(law.work_below(x[1:])[::1000], abs=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("alpha", "low", "high", "second", "below"),
+    [
+        # E[X^n] = a low^n (1 - h^(n-a)) / ((a-n) (1 - h^-a)), h = high / low
+        (500, 5, 10, (500 / 498) / (500 / 499) ** 2, 0.0),
+        (200, 1e-3, 10, (200 / 198) / (200 / 199) ** 2, 0.0),
+        (3.5, 1e-100, 1e-50, (3.5 / 1.5) / (3.5 / 2.5) ** 2, 1 - (0.8 * 1.4) ** -2.5),
+        (1.5, 1, 1 + 1e-15, 1.0, 0.0),
+        (1 + 1e-12, 1, 10, 9 * 0.9 / math.log(10) ** 2, math.log(8 * math.log(10) / 9, 10)),
+    ],
+)
+def test_bounded_pareto_in_any_unit(alpha, low, high, second, below):
+    law = as_law({"law": "bounded-pareto", "alpha": alpha, "low": low, "high": high})
+    assert law.second_moment == pytest.approx(second, rel=1e-6)
+    assert law.work_below(math.inf) == pytest.approx(1.0)
+    assert law.work_below(0.8) == pytest.approx(below, abs=1e-6)
+
+
 # --- M/G/1 ----------------------------------------------------------------------------------------
 @pytest.mark.parametrize("load", [0.7, 0.9])
 @pytest.mark.parametrize("name", FIVE)
@@ -238,6 +256,15 @@ def mmpp_jobs(rates, generator, service):
     return float(first @ r @ rest @ rest @ np.ones(size))
 
 
+def test_phases_of_very_unequal_lengths_have_their_law():
+    """A cycle of three phases that last 1e9, 1e-9 and 1e9: p is proportional to the lengths."""
+    generator = [[-1e-9, 1e-9, 0.0], [0.0, -1e9, 1e9], [1e-9, 0.0, -1e-9]]
+    process = as_process({"process": "mmpp", "rates": [1, 4e18, 3], "generator": generator})
+    assert process.stationary == pytest.approx([0.5, 0.5e-18, 0.5], rel=1e-9)
+    assert process.mean_rate == pytest.approx(4.0)
+    assert process.changes == pytest.approx(1.5e-9)
+
+
 def test_modulated_arrivals_at_one_exponential_server():
     generator = [[-0.1, 0.1, 0.0], [0.1, -0.3, 0.2], [0.1, 0.1, -0.2]]
     process = {"process": "mmpp", "rates": [0, 1, 3], "generator": generator}
@@ -312,6 +339,13 @@ def test_a_rate_that_swings():
     error = math.sqrt(0.5 / len(times))
     assert abs(np.sin(angles).mean() - 0.3) < LARGEST_Z * error
     assert abs(np.cos(angles).mean()) < LARGEST_Z * error
+
+
+@pytest.mark.parametrize("turns", [-3, 1e6])
+def test_whole_turns_of_the_phase_change_nothing(turns):
+    process = {"process": "sinusoidal", "amplitude": 0.6, "period": 10, "phase": 0.5}
+    turned = process | {"phase": 0.5 + turns * 2 * math.pi}
+    assert arrival_times(turned, 200) == pytest.approx(arrival_times(process, 200))
 
 
 def test_policies_of_one_seed_see_the_same_jobs():
@@ -441,11 +475,15 @@ FILES = {
     "empty.csv": "",
     "one.csv": "time\n3\n",
     "part.csv": "time,class\n0,0.5\n1,0\n",
+    "class.csv": "time,class\n0,1e30\n1,0\n",
+    "late.csv": "time\n0\n1e308\n",
     "cut.swf": "; MaxRecords: 3\n1 0 -1 5 1\n2 1 -1 5 1\n",
     "large.swf": "; MaxProcs: 4\n1 0 -1 5 8\n2 1 -1 5 1\n",
     "few.swf": "1 0\n",
     "unknown.swf": "1 0 -1 -1 1\n",
     "sizes.txt": "1\n-2\n",
+    "zeros.txt": "0\n0\n",
+    "large.txt": "1e308\n1e308\n",
     "bad.csv.gz": "no gzip",
 }
 BAD = [
@@ -454,6 +492,22 @@ BAD = [
     ({"size": {"law": "erlang", "k": 0}}, "size.k: must be an integer from 1 to 1,000,000, got 0"),
     ({"size": {"law": "erlang", "n": 2}}, "size: unknown argument 'n'"),
     ({"size": {"law": "hyperexponential", "scv": 1}}, "size.scv: must be above 1"),
+    ({"size": {"law": "hyperexponential", "scv": 1e16}},
+     "size.scv: must be above 1 for hyperexponential and at most 1e+09, got 1e+16"),
+    ({"size": {"law": "lognormal", "scv": 1e100}}, "size.scv: must be at most 1e+09, got 1e+100"),
+    ({"size": {"law": "bounded-pareto", "alpha": 1e-100, "high": 10}},
+     "size.alpha: must be between 0.001 and 1000, got 1e-100"),
+    ({"size": {"law": "bounded-pareto", "alpha": 0.1, "low": 1e-90, "high": 1e90}},
+     "size.high: must be at most 1e+100 times low (1e-90), got 1e+90"),
+    ({"size": {"law": "empirical", "values": [1e100, 1e-100]}},
+     "size.values: must be 0 or at least 1e-100 times the mean"),
+    ({"size": {"law": "empirical", "values": np.ones((3, 1))}},
+     "size.values[0]: must be a finite number >= 0, got array([1.])"),
+    ({"size": {"law": "empirical", "file": "zeros.txt"}},
+     "size.file: zeros.txt: must have a mean above 0"),
+    ({"size": {"law": "empirical", "file": "large.txt"}},
+     "size.file: large.txt, line 1: size must be between 1e-100 and 1e+100, got 1e308"),
+    ({"size": {"law": "empirical", "file": "a\0b"}}, "size.file: must be a path, got 'a\\x00b'"),
     ({"size": {"law": "bounded-pareto", "alpha": 0.9}},
      "size.alpha: must be above 1 without a high, else the mean size is infinite, got 0.9"),
     ({"size": {"law": "uniform", "low": 2, "high": 1}}, "size.high: must be above low (2), got 1"),
@@ -468,6 +522,34 @@ BAD = [
      "arrivals.generator: phases must reach each other"),
     ({"arrivals": {"process": "mmpp", "rates": [1, -2], "generator": [[-1, 1], [1, -1]]}},
      "arrivals.rates[1]: must be a finite number >= 0, got -2"),
+    ({"arrivals": {"process": "mmpp", "rates": [1, 2], "generator": [[-1, 1], [1, math.nan]]}},
+     "arrivals.generator[1][1]: must be a finite number, got nan"),
+    ({"arrivals": {"process": "mmpp", "rates": [1, 2], "generator": np.ones((3, 1))}},
+     "arrivals.generator: must be a 2 x 2 matrix, got array([[1.], "),
+    ({"arrivals": {"process": "mmpp", "rates": [1, 2], "generator": [[-1e9, 1e9], [1e9, -1e9]]}},
+     "arrivals: the rate changes 2e+09 times for each job, must be at most 10,000"),
+    ({"arrivals": {"process": "piecewise", "breakpoints": [0], "rates": [1], "period": 1e-9}},
+     "arrivals: the rate changes 2e+09 times for each job, must be at most 10,000"),
+    ({"arrivals": {"process": "poisson", "batch": {"geometric": 1e7}}},
+     "arrivals.batch.geometric: must be a mean from 1 to 1,000,000, got 1e+07"),
+    ({"arrivals": {"process": "trace", "times": [0, math.nan]}},
+     "arrivals.times[1]: must be a finite number, got nan"),
+    ({"arrivals": {"process": "trace", "times": [0, 1], "sizes": [0, 0]}},
+     "arrivals.sizes: every size is 0"),
+    ({"arrivals": {"process": "trace", "times": [0, 1], "sizes": [1]}},
+     "arrivals.sizes: must be one for each of the 2 jobs, got 1"),
+    ({"arrivals": {"process": "trace", "times": [0, 1], "classes": [0, -1]}},
+     "arrivals.classes[1]: must be a whole number from 0 to 2,147,483,647, got -1"),
+    ({"arrivals": {"process": "trace", "times": [0, 1], "routers": [0, True]}},
+     "arrivals.routers[1]: must be a whole number from 0 to 2,147,483,647, got True"),
+    ({"arrivals": {"process": "trace", "times": [0, 1], "classes": "ab"}},
+     "arrivals.classes: must be a list of whole numbers, got 'ab'"),
+    ({"arrivals": {"process": "trace", "times": [0, 1], "work": "area"}},
+     "arrivals.work: is for a file of SWF; leave it out, got 'area'"),
+    ({"arrivals": {"process": "trace", "file": "class.csv"}},
+     "arrivals.file: class.csv, line 2: class must be at most 2,147,483,647, got 1e30"),
+    ({"arrivals": {"process": "trace", "file": "late.csv"}},
+     "arrivals.file: late.csv, line 3: time must be between 1e-100 and 1e+100, got 1e308"),
     ({"arrivals": {"process": "piecewise", "breakpoints": [0, 9], "rates": [1, 2], "period": 5}},
      "arrivals.breakpoints: must begin with 0, rise, and stay below the period (5)"),
     ({"arrivals": {"process": "sinusoidal", "amplitude": 2, "period": 5}},

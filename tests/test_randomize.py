@@ -224,6 +224,8 @@ def test_stable_baselines_sees_the_drawn_systems():
         ({"pools.speed": [1, 2]}, "'pools.speed' is no value of the system"),
         ({"pools[0]speed!": [1, 2]}, "is no value of the system"),
         ({3: [1, 2]}, "3 is no value of the system"),
+        ({"load.real": [1, 2]}, "'load.real' is no value of the system"),
+        ({"size.law": {"values": ["erlang"]}}, "'size.law' is no value of the system"),
         ({"size": [1, 2]}, "no number; must be {'values': [...]}, got [1, 2]"),
         ({"servers": [5, 6]}, "unknown field 'servers'"),
         ({"pools[0].servers": [3, 4]}, "must not change the shape of the rows; the system has 3 +"),

@@ -211,6 +211,12 @@ def test_seeds_and_options_are_used_once():
         vec.reset()
 
 
+@pytest.mark.parametrize("seed", [-1, 1.5, "x"])
+def test_wrong_seeds_are_refused(seed):
+    with pytest.raises(ValueError, match=f"seed: must be a whole number >= 0, got {seed!r}"):
+        make_vec("lbgym/MultiRouter-v0", 2, seed=seed)
+
+
 def test_closing_leaves_no_threads():
     before = threading.active_count()
     vec = make_vec(ROUTERS, 4, threads=2)

@@ -211,6 +211,16 @@ def test_what_make_vec_wants():
         env.step(np.zeros(2, int))
 
 
+@pytest.mark.parametrize("arguments", [{}, {"randomize": {"load": [0.5, 0.9]}}])
+def test_rows_without_a_seed_are_all_random(arguments):
+    envs = [native(ROUTERS, 3, "NextStep", system=SMALL, info=["time"], **arguments) for _ in "ab"]
+    times = [env.reset()[1]["time"] for env in envs]
+    assert len(set(np.concatenate(times))) == 6
+    seeds = [seed for env in envs for seed in env.np_random_seed]
+    assert len(set(seeds)) == 6
+    assert None not in seeds
+
+
 def test_a_partial_reset_leaves_the_other_rows_alone():
     for mode in MODES:
         env = native(ROUTERS, 3, mode, system=SMALL)
@@ -223,6 +233,39 @@ def test_a_partial_reset_leaves_the_other_rows_alone():
         for k in (0, 2):
             assert np.array_equal(env._rows[k].state.arrays["streams"], streams[k])
         assert np.array_equal(obs[1], gym.make(ROUTERS, system=SMALL).reset(seed=8)[0])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_given_start_is_for_one_episode(mode):
+    arguments = {"system": SMALL, "horizon_arrivals": 5, "info": ["state"]}
+    one, other = native(ROUTERS, 3, mode, **arguments), plain(ROUTERS, 3, mode, **arguments)
+    given = {"queue_lengths": [4, 4, 4, 6, 6]}
+    same(one.reset(seed=1, options=given), other.reset(seed=1, options=given))
+    for _ in range(30):
+        got, expected = one.step(np.array([0, 1, 4])), other.step(np.array([0, 1, 4]))
+        same(got, expected)
+        over = expected[2] | expected[3]
+        if mode is AutoresetMode.DISABLED and over.any():
+            same(*[env.reset(options={"reset_mask": over.copy()}) for env in (one, other)])
+
+
+@pytest.mark.parametrize(
+    ("env_id", "arguments", "lengths"),
+    [
+        (ROUTERS, {"system": SMALL}, [9] * 5),
+        (ROUTERS, {"system": SMALL, "randomize": {"pools[0].limit": [1, 9]}}, [5, 0, 0, 0, 0]),
+        ("lbgym/LocalSearchClosed-v0", {}, [4] * 10),  # balanced already
+    ],
+)
+def test_rows_that_failed_to_begin_are_not_stepped(env_id, arguments, lengths):
+    env = native(env_id, 5, "NextStep", **arguments)
+    env.reset(seed=1)
+    with pytest.raises(ValueError, match=r"^start"):
+        env.reset(seed=9, options={"queue_lengths": lengths})
+    with pytest.raises(ResetNeeded, match="step before reset"):
+        env.step(np.zeros(5, int))
+    env.reset()
+    env.step(np.zeros(5, int))
 
 
 def test_disabled_refuses_to_step_what_is_over():
@@ -239,6 +282,15 @@ def test_disabled_refuses_to_step_what_is_over():
     [
         ({"num_envs": 0}, "num_envs: must be a whole number >= 1, got 0"),
         ({"autoreset_mode": "Sometimes"}, "autoreset_mode: must be one of"),
+        ({"autoreset_mode": ["NextStep"]}, "autoreset_mode: must be one of"),
+        ({"loss_charge": -1}, "loss_charge: must be a finite number >= 0, got -1"),
+        ({"move_cost": -1}, "move_cost: must be a finite number >= 0, got -1"),
+        ({"baseline": 10**400}, "baseline: must be a finite number, got 1000"),
+        ({"system": [SMALL, "smal"]}, r"^system\[1\]: unknown scenario 'smal'"),
+        (
+            {"system": [SMALL, {**SMALL, "migration_rate": 1.0}]},
+            r"system\[0\] has the columns message, .*, this one the columns .*kind",
+        ),
         ({"threads": 0}, "threads: must be a whole number >= 1, got 0"),
         ({"system": [SMALL] * 3}, "system: must be one system or 2 of them"),
         ({"max_episode_steps": 0}, "max_episode_steps: must be a whole number >= 1"),
@@ -264,6 +316,7 @@ def test_wrong_arguments(arguments, message):
         (np.zeros(2), "got float64"),
         ([0, 5], r"actions\[1\]: must be an integer from 0 to 4, got 5"),
         ([-1, 0], r"actions\[0\]: must be an integer from 0 to 4, got -1"),
+        ([[0], [0, 1]], r"actions: must be 2 integers \(num_envs\), got object"),
     ],
 )
 def test_wrong_actions_change_nothing(actions, message):
@@ -273,6 +326,27 @@ def test_wrong_actions_change_nothing(actions, message):
     with pytest.raises(ValueError, match=message):
         env.step(actions)
     assert env._worlds.tobytes() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"seed": 1.5}, r"seed: must be one number or num_envs=2 of them, got 1.5"),
+        ({"seed": [1]}, r"seed: must be one number or num_envs=2 of them, got \[1\]"),
+        ({"seed": "12"}, r"seed: must be one number or num_envs=2 of them, got '12'"),
+        ({"options": 3}, "options: must be a dict, got 3"),
+        ({"options": "x"}, "options: must be a dict, got 'x'"),
+        ({"options": {"queue": [1]}}, "options: unknown key 'queue'"),
+    ],
+)
+def test_wrong_resets_change_nothing(arguments, message):
+    env, other = (native(ROUTERS, 2, "NextStep", system=SMALL) for _ in range(2))
+    env.reset(seed=0)
+    other.reset(seed=0)
+    with pytest.raises(ValueError, match=message):
+        env.reset(**arguments)
+    for _ in range(20):
+        same(env.step(np.zeros(2, int)), other.step(np.zeros(2, int)))
 
 
 def test_a_masked_action_changes_nothing():

@@ -256,7 +256,7 @@ class State:
         w["n_batches"] = len(below)
         w["plain_arrivals"] = process == Poisson() and not system.slotted
         w["amplitude"] = getattr(process, "amplitude", 0.0)
-        w["angle"] = getattr(process, "phase", 0.0)
+        w["angle"] = math.fmod(getattr(process, "phase", 0.0), 2 * math.pi)
         self._fill_phases(process, epochs)
         self._fill_trace(process, epochs)
 

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from lbgym.checks import finite
+from lbgym.checks import finite, number
 from lbgym.engine.access import flags, floats, inner, integers, record_reader
 from lbgym.engine.layout import DECIDE, INVALID, NOTHING
 from lbgym.models import car_engine
@@ -266,7 +266,8 @@ class CarSharingTask(Task):
         self.action = _word("action", action, FORMS)
         self.reward = _word("reward", reward, REWARDS)
         meaningless("move_cost", move_cost, 0.0)
-        self.loss_charge = finite("loss_charge", 0.0 if loss_charge is None else loss_charge)
+        charge = 0.0 if loss_charge is None else loss_charge
+        self.loss_charge = number("loss_charge", charge, zero=True)
         self.baseline = finite("baseline", baseline)
         self.start = start_given(start)
         names = DEFAULT_SHOWN if observe is None else observed(observe, [*COLUMNS, *CONTEXT])

@@ -16,13 +16,12 @@ from __future__ import annotations
 
 import copy
 import re
-import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from lbgym.checks import listed
+from lbgym.checks import listed, quoted
 
 _STEP = re.compile(r"\.([a-z]\w*)|\[(\d+)\]")
 _RIVALS = {"load": "arrival_rate", "arrival_rate": "load"}  # a system is given by one of both
@@ -47,8 +46,7 @@ class Randomizer:
     def __init__(self, system: Any, ranges: Mapping[str, Any]) -> None:
         if not isinstance(ranges, Mapping) or not ranges:
             raise ValueError(
-                "randomize: must be a dict such as {'load': [0.5, 0.9]}, got "
-                f"{reprlib.repr(ranges)}"
+                f"randomize: must be a dict such as {{'load': [0.5, 0.9]}}, got {quoted(ranges)}"
             )
         self.system = system
         # in one order, so that equal seeds draw alike however the dict was written
@@ -123,7 +121,7 @@ def _range(system: Any, place: Any, given: Any) -> Between | OneOf:
         return OneOf(values)
     if isinstance(now, bool) or not isinstance(now, int | float):
         raise ValueError(
-            f"randomize[{place!r}]: is {reprlib.repr(now)} in the system, no number; must be "
+            f"randomize[{place!r}]: is {quoted(now)} in the system, no number; must be "
             f"{{'values': [...]}}, got {given!r}"
         )
     ends = listed(given) or []
@@ -160,7 +158,7 @@ def _value_at(system: Any, place: Any) -> Any:
                 data = data[step]
     except (AttributeError, IndexError, KeyError, TypeError):
         steps = []
-    if not steps or (isinstance(steps[-1], int) and not isinstance(data, list)):
+    if not steps or not isinstance(data, list if isinstance(steps[-1], int) else dict):
         raise ValueError(
             f"randomize: {place!r} is no value of the system; must be a place in its dict such as "
             "'load' or 'pools[0].speed'"

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lbgym.checks import finite
+from lbgym.checks import finite, number
 from lbgym.engine.access import inner, record_reader
 from lbgym.suggest import unknown
 from lbgym.system import System
@@ -107,8 +107,8 @@ def prices(
     record = np.zeros(1, PRICES)
     row = record[0]
     row["form"] = BASES[base]
-    row["lost"] = finite("loss_charge", charge)
-    row["moved"] = finite("move_cost", move_cost)
+    row["lost"] = number("loss_charge", charge, zero=True)
+    row["moved"] = number("move_cost", move_cost, zero=True)
     row["moved"] += finite("reward: migrations", terms.pop("migrations", 0.0))
     row["message"] = finite("reward: messages", terms.pop("messages", 0.0))
     row["baseline"] = finite("baseline", baseline)

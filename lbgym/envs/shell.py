@@ -90,7 +90,11 @@ class DecisionEnv(gym.Env[Obs, np.int64]):
         start = self.task.start_of(options or {}) if options else self.task.start
         if seed is not None or not self._row.seeded:
             self._row.seed(self.np_random)
-        obs = self._begin(start)
+        try:
+            obs = self._begin(start)
+        except ValueError:  # the old trajectory is gone
+            self._status, self._rows = "new", []
+            raise
         self._status, self._last_action = "running", None
         self.episodes += 1
         return obs, self._information(0.0)

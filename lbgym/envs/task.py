@@ -193,14 +193,14 @@ class Row:
         self.link()
 
     def take_over(self, other: Row) -> None:
-        """Go on with the random streams and the start of another row, which ends here."""
+        """Go on with the random streams of another row, which ends here."""
         self.state.arrays["streams"][...] = other.state.arrays["streams"]
         self.desk[0]["seeded"], self.desk[0]["ended"] = (
             other.desk[0]["seeded"],
             other.desk[0]["ended"],
         )
         self.seeded = other.seeded
-        self.prepare(other.start)
+        self.prepare(self.task.start)
 
     # --- beginning --------------------------------------------------------------------------------
     def seed(self, generator: np.random.Generator) -> None:

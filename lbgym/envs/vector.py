@@ -18,6 +18,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from lbgym.checks import listed
 from lbgym.engine import layout
 
 from .car_sharing import CarSharingEnv
@@ -109,6 +110,7 @@ class DecisionVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self._draws: list[Any] = [None] * self.num_envs  # generators of the rows' systems
         self._steps = np.zeros(self.num_envs, np.int64)
         self._status = "new"
+        self._told_starts = False  # whether a reset's options ever said how rows are to begin
         self._try_start()
         self._gather()
 
@@ -125,12 +127,18 @@ class DecisionVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
                 f"system: must be one system or {self.num_envs} of them (num_envs), "
                 f"got {len(system)}"
             )
-        tasks = [self._task(one) for one in system]
-        for k, task in enumerate(tasks):
-            if task.shape() != tasks[0].shape():
+        tasks: list[Task] = []
+        for k, one in enumerate(system):
+            try:
+                tasks.append(self._task(one))
+            except ValueError as error:
+                told = str(error).removeprefix("system: ")
+                raise ValueError(f"system[{k}]: {told}") from None
+            if tasks[k].shape() != tasks[0].shape():
+                first, this = _told_apart(tasks[0], tasks[k])
                 raise ValueError(
-                    f"system[{k}]: rows must be of equal shape; system[0] has "
-                    f"{tasks[0].describe_shape()}, this one {task.describe_shape()}"
+                    f"system[{k}]: rows must be of equal shape; system[0] has {first}, "
+                    f"this one {this}"
                 )
         return tasks
 
@@ -146,9 +154,10 @@ class DecisionVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         for system in randomizer.extremes():
             task = self._task(system)
             if task.shape() != self.task.shape():
+                first, this = _told_apart(self.task, task)
                 raise ValueError(
-                    f"randomize: must not change the shape of the rows; the system has "
-                    f"{self.task.describe_shape()}, one in the ranges {task.describe_shape()}"
+                    f"randomize: must not change the shape of the rows; the system has {first}, "
+                    f"one in the ranges {this}"
                 )
             Row(task, light=True).prepare(task.start)
             tasks.append(task)
@@ -164,6 +173,13 @@ class DecisionVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             move(row, self._arrays, k)
             self._rows[k] = row
 
+    def _renew(self, chosen: Bools) -> None:
+        """Ready rows that begin without being told how: their own start, new systems if drawn."""
+        if self._told_starts:
+            for k in np.flatnonzero(chosen).tolist():
+                self._rows[k].prepare(self._rows[k].task.start)
+        self._redraw(chosen)
+
     def _try_start(self) -> None:
         """Raise now what an impossible start would raise at the first reset."""
         for row in {id(row.task): row for row in self._rows}.values():
@@ -173,6 +189,7 @@ class DecisionVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             row.prepare(row.task.start)
             row.begin()
             row.task.check_start(row.state)
+            row.seeded = False
 
     def _gather(self) -> None:
         """Lay the rows one after another in memory, and bind the compiled steps."""
@@ -213,17 +230,13 @@ class DecisionVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     def _seed(self, chosen: Bools, seed: int | Sequence[int | None] | None) -> None:
         """Seed the chosen rows as SyncVectorEnv would, those not yet seeded in any case."""
-        if isinstance(seed, int | np.integer):
-            seeds: Sequence[int | None] = [int(seed) + k for k in range(self.num_envs)]
-        else:
-            seeds = [None] * self.num_envs if seed is None else seed
-        if len(seeds) != self.num_envs:
-            raise ValueError(
-                f"seed: must be one number or num_envs={self.num_envs} of them, got {len(seeds)}"
-            )
-        for k in np.flatnonzero(chosen).tolist():
-            if seeds[k] is not None:
-                self._generators[k], self._seeds[k] = gym.utils.seeding.np_random(seeds[k])
+        seeds = _seeds_of_rows(seed, self.num_envs)
+        rows = np.flatnonzero(chosen).tolist()
+        # all before any is used: a wrong one leaves the rows alone
+        made = {k: gym.utils.seeding.np_random(seeds[k]) for k in rows if seeds[k] is not None}
+        for k in rows:
+            if k in made:
+                self._generators[k], self._seeds[k] = made[k]
             elif self._rows[k].seeded:
                 continue
             self._rows[k].seed(self._generator(k))
@@ -241,18 +254,22 @@ class DecisionVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         """Begin the episodes of all rows, or of those under ``options["reset_mask"]``."""
         if self._status == "closed":
             raise ClosedEnvironmentError("reset after close: make a new environment")
+        if not isinstance(options, Mapping | None):
+            raise ValueError(f"options: must be a dict, got {options!r}")
         rest = dict(options or {})
         chosen = np.ones(self.num_envs, np.bool_)
         masked = "reset_mask" in rest
         if masked:
             chosen = _reset_mask(rest.pop("reset_mask"), self.num_envs)
+        if masked and self._status == "new" and not chosen.all():
+            raise ResetNeeded("reset of some rows before all were reset: reset all first")
         starts = [row.task.start_of(rest) if rest else row.task.start for row in self._rows]
         self._seed(chosen, seed)
+        self._status = "new"  # should one of the rows fail to begin
         self._redraw(chosen)
         for k in np.flatnonzero(chosen):
             self._rows[k].prepare(starts[k])
-        if masked and self._status == "new" and not chosen.all():
-            raise ResetNeeded("reset of some rows before all were reset: reset all first")
+        self._told_starts |= bool(rest)
         obs = np.empty(self._shape, np.float32)
         if not chosen.all():
             show_rows(self._at, self._size, ~chosen, obs.ctypes.data)
@@ -280,7 +297,7 @@ class DecisionVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         outcome = rewards, terminated, truncated, elapsed
         resets = self.autoreset_mode is AutoresetMode.NEXT_STEP
         if resets:
-            self._redraw(ended)
+            self._renew(ended)
         later = self._in_parts(self._step_part, resets, actions, int(obs.ctypes.data), *outcome)
         reasons: dict[int, str] = {}
         if later:
@@ -364,13 +381,16 @@ class DecisionVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             final[k] = obs[k].copy()
         ended: dict[str, Any] = {"final_obs": final, "_final_obs": over.copy()}
         ended |= {"final_info": _only(infos, over), "_final_info": over.copy()}
-        self._redraw(over)
+        self._renew(over)
         self._begin(over, obs)
         return ended | self._infos(np.ones(self.num_envs, np.bool_), np.where(over, 0.0, elapsed))
 
     def _checked(self, actions: Any) -> NDArray[np.int64]:
         """Actions as the compiled step takes them; ValueError says which row's is wrong."""
-        given = np.asarray(actions)
+        try:
+            given = np.asarray(actions)
+        except ValueError:  # lists of unequal length
+            given = np.array(None)
         if given.shape != (self.num_envs,) or not np.issubdtype(given.dtype, np.integer):
             raise ValueError(
                 f"actions: must be {self.num_envs} integers (num_envs), got "
@@ -475,11 +495,29 @@ def _several(system: Any) -> bool:
     return isinstance(system, Sequence) and not isinstance(system, str)
 
 
+def _told_apart(one: Task, other: Task) -> tuple[str, str]:
+    """Two tasks of unequal shape, in words that differ."""
+    if one.describe_shape() != other.describe_shape():
+        return one.describe_shape(), other.describe_shape()
+    shown = [", ".join((*task.columns, *task.context)) for task in (one, other)]
+    return f"the columns {shown[0]}", f"the columns {shown[1]}"
+
+
+def _seeds_of_rows(seed: Any, n: int) -> list[Any]:
+    """A seed for each row, None for those that are not given one."""
+    if isinstance(seed, int | np.integer):
+        return [int(seed) + k for k in range(n)]
+    seeds = [None] * n if seed is None else listed(seed)
+    if seeds is None or len(seeds) != n:
+        raise ValueError(f"seed: must be one number or num_envs={n} of them, got {seed!r}")
+    return [int(x) if isinstance(x, np.integer) else x for x in seeds]
+
+
 def _mode(mode: Any) -> AutoresetMode:
     if isinstance(mode, AutoresetMode):
         return mode
     known = {one.value: one for one in AutoresetMode} | {one.name: one for one in AutoresetMode}
-    if mode not in known:
+    if not isinstance(mode, str) or mode not in known:
         raise ValueError(
             f"autoreset_mode: must be one of {[one.value for one in AutoresetMode]}, got {mode!r}"
         )

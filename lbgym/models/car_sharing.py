@@ -9,14 +9,13 @@ reserve a space as they leave. A user who finds no car, or no space at the desti
 from __future__ import annotations
 
 import dataclasses
-import reprlib
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lbgym.checks import MAX_COUNT, flag, integer, label, number
+from lbgym.checks import MAX_COUNT, flag, integer, label, number, quoted
 from lbgym.suggest import explained
 
 from .data import Data, is_list, listed, one_or_each, spread
@@ -179,9 +178,7 @@ def _trip_rate(value: Any, n: int) -> float | Matrix:
         return number("trip_rate", value)
     rows = list(value)
     if not rows or not is_list(rows[0]):
-        raise ValueError(
-            f"trip_rate: must be one number or a matrix of rates, got {reprlib.repr(value)}"
-        )
+        raise ValueError(f"trip_rate: must be one number or a matrix of rates, got {quoted(value)}")
     return _matrix("trip_rate", rows, n, number)
 
 
@@ -191,7 +188,7 @@ def _destinations(value: Any, n: int, self_trips: bool) -> Vector | Matrix | Non
     if not is_list(value):
         raise ValueError(
             "destinations: must be None, one weight a station or a matrix of weights, "
-            f"got {reprlib.repr(value)}"
+            f"got {quoted(value)}"
         )
     rows = list(value)
     if rows and is_list(rows[0]):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import reprlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING
 from os import PathLike
@@ -13,6 +12,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
+from lbgym.checks import quoted
 from lbgym.suggest import unknown
 from lbgym.toml_text import read_toml, toml_value
 
@@ -33,7 +33,7 @@ def listed(
 ) -> tuple[Value, ...]:
     """A list whose every element passes the check."""
     if not is_list(value):
-        raise ValueError(f"{field}: must be a list, got {reprlib.repr(value)}")
+        raise ValueError(f"{field}: must be a list, got {quoted(value)}")
     found = tuple(check(f"{field}[{k}]", item) for k, item in enumerate(value))
     if length is not None and len(found) != length:
         raise ValueError(f"{field}: must have {length} values, got {len(found)}")
@@ -79,11 +79,11 @@ class Data:
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """What `to_dict` wrote; "kind" may be left out."""
         if not isinstance(data, Mapping):
-            raise ValueError(f"system: must be a dict, got {reprlib.repr(data)}")
+            raise ValueError(f"system: must be a dict, got {quoted(data)}")
         given = dict(data)
         kind = given.pop("kind", cls.KIND)
         if kind != cls.KIND:
-            raise ValueError(f"kind: must be {cls.KIND!r}, got {reprlib.repr(kind)}")
+            raise ValueError(f"kind: must be {cls.KIND!r}, got {quoted(kind)}")
         fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
         for name in given:
             if name not in fields:

@@ -13,14 +13,13 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from lbgym.checks import label, number, one_of
+from lbgym.checks import label, number, one_of, quoted
 from lbgym.suggest import explained, unknown
 
 from .data import Data, listed, one_or_each, spread
@@ -326,7 +325,7 @@ def _alternatives(field: str, value: Any, check: Any) -> tuple[Any, ...]:
     if not found:
         raise ValueError(f"{field}: must not be empty (without alternatives: None)")
     if len(set(found)) < len(found):
-        raise ValueError(f"{field}: must all be different, got {reprlib.repr(list(found))}")
+        raise ValueError(f"{field}: must all be different, got {quoted(list(found))}")
     return found
 
 
@@ -334,7 +333,7 @@ def _flows(value: Any) -> tuple[Flow, ...]:
     if isinstance(value, Flow | Mapping):
         value = [value]
     if isinstance(value, str) or not isinstance(value, Iterable):
-        raise ValueError(f"flows: must be a list of flows, got {reprlib.repr(value)}")
+        raise ValueError(f"flows: must be a list of flows, got {quoted(value)}")
     flows = tuple(_flow(f"flows[{k}]", item) for k, item in enumerate(value))
     if not flows:
         raise ValueError("flows: must not be empty")
@@ -345,7 +344,7 @@ def _flow(where: str, item: object) -> Flow:
     if isinstance(item, Flow):
         return item
     if not isinstance(item, Mapping):
-        raise ValueError(f"{where}: must be a Flow or its dict, got {reprlib.repr(item)}")
+        raise ValueError(f"{where}: must be a Flow or its dict, got {quoted(item)}")
     names = [field.name for field in dataclasses.fields(Flow)]
     for key in item:
         if key not in names:
