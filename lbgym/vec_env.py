@@ -10,7 +10,9 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
+from lbgym import ENVIRONMENTS
 from lbgym.envs.task import whole
+from lbgym.suggest import unknown
 
 try:
     from stable_baselines3.common.vec_env import VecEnv
@@ -42,8 +44,11 @@ def make_vec(env_id: str, num_envs: int, *, seed: int | None = None, **arguments
     Raises
     ------
     ValueError
-        An argument is wrong, or another autoreset mode than ``"SameStep"`` was asked for.
+        The environment is none of lbgym's, an argument is wrong, or another autoreset mode than
+        ``"SameStep"`` was asked for.
     """
+    if env_id not in ENVIRONMENTS:
+        raise ValueError(f"env_id: {unknown('environment', env_id, ENVIRONMENTS)}")
     if seed is not None:
         seed = whole("seed", seed, 0)
     mode = arguments.pop("autoreset_mode", AutoresetMode.SAME_STEP)

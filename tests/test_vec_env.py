@@ -227,6 +227,11 @@ def test_closing_leaves_no_threads():
     assert threading.active_count() == before
 
 
+def test_other_environments_are_refused():
+    with pytest.raises(ValueError, match=r"env_id: unknown environment 'CartPole-v1'"):
+        make_vec("CartPole-v1", 2)
+
+
 @pytest.mark.parametrize("mode", ["NextStep", "Disabled", gym.vector.AutoresetMode.NEXT_STEP])
 def test_other_autoreset_modes_are_refused(mode):
     with pytest.raises(ValueError, match="autoreset_mode: SB3 needs 'SameStep', got"):
