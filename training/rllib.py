@@ -155,14 +155,30 @@ def train(args: Args, resume: bool = False, after: Any = None) -> list[dict[str,
         algorithm.stop()
 
 
+def keep_score(*, algorithm: Any, result: dict[str, Any], **_: Any) -> None:
+    """Give a result the mean return of the last episodes that ended, be it some updates ago."""
+    value = progress(result)["episode_return"]
+    if value is not None:
+        algorithm.score = value
+    result["score"] = getattr(algorithm, "score", -math.inf)
+
+
 def search(args: Args) -> dict[str, Any]:
-    """The best of several trainings, and its settings."""
-    space = settings(args).training(lr=tune.loguniform(1e-4, 1e-2), gamma=tune.uniform(0.9, 0.995))
+    """The best of several trainings, and its settings; ValueError if no trial fits the cluster,
+    as Ray would wait for ever."""
+    processors = int(ray.cluster_resources().get("CPU", 0))
+    if args.runners + 1 > processors:
+        raise ValueError(
+            f"runners: a trial takes a processor for each and one more, {args.runners + 1} in all, "
+            f"of the {processors} that Ray has; use --runners {max(processors - 1, 0)}"
+        )
+    space = settings(args).callbacks(on_train_result=keep_score)
+    space = space.training(lr=tune.loguniform(1e-4, 1e-2), gamma=tune.uniform(0.9, 0.995))
     tuner = tune.Tuner(
         "PPO",
         param_space=space,
         tune_config=tune.TuneConfig(
-            metric="env_runners/episode_return_mean", mode="max", num_samples=args.trials
+            metric="score", mode="max", num_samples=args.trials
         ),
         run_config=tune.RunConfig(
             name=f"{args.name}-search",
@@ -173,7 +189,7 @@ def search(args: Args) -> dict[str, Any]:
     )
     best = tuner.fit().get_best_result()
     told = {"learning_rate": best.config["lr"], "gamma": best.config["gamma"]}
-    return progress(best.metrics, **told)
+    return {**progress(best.metrics), "episode_return": best.metrics["score"], **told}
 
 
 # --- the command ----------------------------------------------------------------------------------
