@@ -222,7 +222,7 @@ _ALL = (
         "pull-pair",
         information=MESSAGES,
         env=_DISPATCH,
-        arguments={"observe": _LOCAL},
+        arguments={"observe": (*_LOCAL, "backlog")},
         metric="jobs in system",
         per_time=True,
         anchor=18.0,

@@ -33,7 +33,7 @@ ALGORITHM, FORMAT = "lbgym:torch-ppo", 1
 WEIGHTS, SETTINGS = "model.zip", "settings.json"
 SHARES = {  # shown as x / (1 + x)
     *("message_age", "sent", "sent_age", "sent_since_read", "limit", "capacity", "queue"),
-    *("last_probe", "sent_since_probe", "probe_age"),
+    *("backlog", "last_probe", "sent_since_probe", "probe_age"),
     *("queue_probed", "read", "vacancy", "neighbours", "work", "size", "read_age"),
     *("class_jobs_0", "class_jobs_1", "reserved", "parked", "space"),
     *("flows", "link_load", "access_rate", "route_load"),

@@ -55,10 +55,19 @@ class Witness:
         self.since = np.zeros((routers, n))
         self.sent = np.zeros((routers, n), int)
         self.sent_at = np.full((routers, n), -np.inf)
+        self.backlog = np.zeros((routers, n))
+
+    def left(self, router, time):
+        """What is left of the backlogs."""
+        worked = self.env.system.speeds * (time - self.sent_at[router])
+        return np.maximum(self.backlog[router] - worked, 0)
 
     def placed(self, router, server, time):
+        jobs = self.left(router, time)[server] + 1
+        self.backlog[router, server] = min(jobs, self.env.system.limits[server])
         self.sent_at[router, server] = time
         if server in self.held[router]:
+            self.held[router].remove(server)
             self.sent[router, server] = 0
         else:
             self.sent[router, server] += 1
@@ -68,7 +77,7 @@ class Witness:
         now = messages(self.env._state)
         for r, servers in enumerate(now):
             for i in set(servers) - self.held[r]:
-                self.sent[r, i] = 0
+                self.sent[r, i] = self.backlog[r, i] = 0
             self.held[r] = set(servers)
 
 
@@ -129,6 +138,8 @@ def test_every_column_is_what_the_engine_holds(fate):
             assert np.array_equal(whole(table["sent"]), witness.sent[r]), step
             ages = w["clock"] - witness.sent_at[r]
             assert np.allclose(table["sent_age"], share(ages), atol=1e-6)
+            left = witness.left(r, w["clock"])
+            assert np.allclose(table["backlog"], share(left), atol=1e-6), step
         action = int(rng.integers(n)) if rng.random() < 0.5 or not held else held[0]
         witness.placed(r, action, float(w["clock"]))
         obs, *_ = env.step(action)
@@ -162,10 +173,30 @@ def test_each_router_remembers_its_own_probes():
     assert (table["probe_age"] < 1).sum() == 2
 
 
+def test_a_backlog_is_worked_off_by_all_slots_and_no_longer_than_the_limit():
+    system = System([Pool(1, 1.0, slots=2), Pool(1, 3.0, limit=4)], load=0.9)
+    env = gym.make(ID, system=system, observe=["backlog"], horizon_arrivals=-1).unwrapped
+    obs, _ = env.reset(seed=1)
+    rng = np.random.default_rng(0)
+    jobs, time, highest = np.zeros(2), 0.0, np.zeros(2)
+    for _ in range(1_500):
+        clock = float(env._state.world[0]["clock"])
+        jobs = np.maximum(jobs - np.array([2.0, 3.0]) * (clock - time), 0)
+        jobs[env._state.arrays["servers"]["holder"] >= 0] = 0  # its message has come
+        assert np.allclose(obs, share(jobs), atol=1e-6)
+        action = int(rng.integers(2))
+        jobs[action] = min(jobs[action] + 1, (np.inf, 4)[action])
+        time, highest = clock, np.maximum(highest, jobs)
+        obs, *_ = env.step(action)
+    assert highest[0] > highest[1] == 4
+    assert not env.reset()[0].any()
+
+
 def test_router_columns_are_zero_at_a_resampling():
     system = System(SYSTEM.pools, routers=3, load=0.8, migration_rate=1.0)
-    observe = ["message", "message_age", "sent", "sent_age", "source", "target", "queue_probed",
-               "last_probe", "probe_age", "kind", "router", "queue", "candidate(2)"]  # fmt: skip
+    observe = ["message", "message_age", "sent", "sent_age", "backlog", "source", "target",
+               "queue_probed", "last_probe", "probe_age", "kind", "router", "queue",
+               "candidate(2)"]  # fmt: skip
     env = gym.make(ID, system=system, observe=observe, horizon_arrivals=-1).unwrapped
     obs, _ = env.reset(seed=1)
     kinds = []
@@ -177,7 +208,7 @@ def test_router_columns_are_zero_at_a_resampling():
         marks = table["source"] + table["target"]
         if table["kind"]:
             assert table["router"] == -1
-            for name in ("message", "message_age", "sent", "sent_age", "last_probe", "probe_age"):
+            for name in observe[:5] + ["last_probe", "probe_age"]:
                 assert not table[name].any()
             assert np.flatnonzero(table["source"]) == [w["source"]]
             assert np.flatnonzero(table["target"]) == [w["target"]]
@@ -194,7 +225,7 @@ def test_router_columns_are_zero_at_a_resampling():
 def test_rows_of_candidates():
     names = ["queue", "queue_probed", "message", "message_order", "message_age", "sent", "sent_age",
              "speed", "limit", "queue_order", "candidate", "server", "last_probe",
-             "sent_since_probe", "probe_age"]  # fmt: skip
+             "sent_since_probe", "probe_age", "backlog"]  # fmt: skip
     observe = [name.replace("candidate", "candidate(3)") for name in names]
     few = gym.make(ID, system=SYSTEM, observe=observe, action="candidate(3)").unwrapped
     all_ = gym.make(ID, system=SYSTEM, observe=observe).unwrapped

@@ -26,6 +26,7 @@ CASES = [(env_id, {"horizon_time": 4.0}) for env_id in IDS] + [
     (ROUTERS, {"system": {**SMALL, "migration_rate": 1.0}, "horizon_arrivals": 23}),
     (ROUTERS, {"system": {"pools": [{"servers": 2}], "load": 3.0}, "max_jobs": 70}),
     (ROUTERS, {"system": SMALL, "action": "candidate(3)", "horizon_arrivals": 29}),
+    (ROUTERS, {"system": SMALL, "observe": ["message", "backlog"], "horizon_arrivals": 31}),
 ]
 
 

@@ -15,6 +15,7 @@ probability. At equal times reads come first, then arrivals, then completions.
 import math
 
 from .access import (
+    backlog,
     bin_of,
     bits,
     candidate_of,
@@ -64,7 +65,7 @@ from .layout import (
     WARM,
 )
 from .messages import fills_idle, send, use
-from .queues import append, count_present, free_job, has_room, is_full, new_job, remove
+from .queues import append, backlog_now, count_present, free_job, has_room, is_full, new_job, remove
 from .random import below, exponential, uniform
 from .service import enter, expected_response, job_at, take_out
 
@@ -358,6 +359,9 @@ def place(w, i):
     w.lost = 0
     kind = job_class(w, w.klass)
     kind.arrivals += 1
+    if w.backlog_on:
+        jobs = min(backlog_now(w, i) + 1.0, p.limit)
+        backlog(w, w.router * w.n_servers + i).jobs = jobs
     if w.memory_on:
         k = w.router * w.n_servers + i
         sent_at(w, k).time = w.clock

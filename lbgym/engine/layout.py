@@ -242,6 +242,11 @@ ARRAYS: dict[str, tuple[str, str, list[tuple[str, str, str]]]] = {
         "n_routers * n_servers",
         [("jobs", "f4", "jobs sent there since the last read (only if `read_memory_on`)")],
     ),
+    "backlog": (
+        "backlog",
+        "n_routers * n_servers",
+        [("jobs", "f4", "`backlog_now` after the last job sent there (only if `backlog_on`)")],
+    ),
     "probed_at": (
         "probed_at",
         "n_routers * n_servers",
@@ -317,6 +322,7 @@ SCALARS: list[tuple[str, str, str]] = [
     ("sorted_on", "i8", "1: servers are kept sorted by queue length within their pool"),
     ("memory_on", "i8", "1: routers remember messages and sendings"),
     ("read_memory_on", "i8", "1: routers remember what they sent since the last read"),
+    ("backlog_on", "i8", "1: routers reckon what is left of the jobs they sent"),
     ("probe_memory_on", "i8", "1: routers remember what sampled servers answered, and since"),
     ("watched", "i8", "1: `expected_response` is read even if sizes are drawn"),
     ("samples", "i8", "servers sampled for each job (0: none)"),

@@ -11,7 +11,7 @@ elsewhere when their idle server gets a job is the system's `message_fate`:
 - ``resend``: it stays; every idling sends; a router that already holds one absorbs the new one.
 """
 
-from .access import entry_of, held, inner, message_list, router, sent_since, server
+from .access import backlog, entry_of, held, inner, message_list, router, sent_since, server
 from .layout import ENTRIES, HELD, KEEP, NETWORK, RESEND, WITHDRAW
 from .random import below
 
@@ -134,6 +134,8 @@ def send(w, i):
     w.outstanding += 1
     if w.memory_on:
         sent_since(w, r * w.n_servers + i).jobs = 0
+    if w.backlog_on:
+        backlog(w, r * w.n_servers + i).jobs = 0
 
 
 @inner

@@ -7,12 +7,14 @@ level begins - so the shortest queue is found, and the order kept, in O(1).
 """
 
 from .access import (
+    backlog,
     class_jobs,
     inner,
     job,
     job_class,
     order,
     pool,
+    sent_at,
     server,
     special,
     standing,
@@ -52,6 +54,15 @@ def vacancy(w, i):
     s = server(w, i)
     p = pool(w, s.pool)
     return p.units - standing(w, i).used if w.units_on else p.limit - s.length
+
+
+@inner
+def backlog_now(w, i):
+    """The jobs of the acting router that server i still has, if it works at its full rate."""
+    k = w.router * w.n_servers + i
+    p = pool(w, server(w, i).pool)
+    done = p.slots * p.speed * (w.clock - sent_at(w, k).time)
+    return max(backlog(w, k).jobs - done, 0.0)
 
 
 @inner

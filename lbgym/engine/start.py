@@ -3,6 +3,7 @@
 import math
 
 from .access import (
+    backlog,
     finish,
     inner,
     integers,
@@ -65,6 +66,8 @@ def clear(w, address):
         sent_since(w, k).jobs = 0
     for k in range(w.size_sent_since_read):
         sent_since_read(w, k).jobs = 0
+    for k in range(w.size_backlog):
+        backlog(w, k).jobs = 0
     for k in range(w.size_probed_at):
         probed_at(w, k).time = -math.inf
         last_probe(w, k).jobs = 0

@@ -47,6 +47,8 @@ class State:
         Routers remember messages and sendings (only observations need it).
     read_memory : bool
         Routers remember what they sent since the last read.
+    backlog : bool
+        Routers reckon what is left of the jobs they sent (needs `memory`).
     probe_memory : bool
         Routers remember what sampled servers answered, when, and what they sent since.
     samples : int
@@ -75,6 +77,7 @@ class State:
         ordered: bool = False,
         memory: bool = False,
         read_memory: bool = False,
+        backlog: bool = False,
         probe_memory: bool = False,
         samples: int = 0,
         ring_asks: bool = False,
@@ -109,7 +112,7 @@ class State:
         w["messages_on"] = messages
         w["sorted_on"] = ordered or system.migration_rate > 0
         w["memory_on"], w["read_memory_on"] = memory, read_memory
-        w["probe_memory_on"] = probe_memory
+        w["backlog_on"], w["probe_memory_on"] = backlog, probe_memory
         w["samples"], w["replace"], w["watched"] = samples, system.replace, watched
         w["ring_asks"], w["router_samples"] = ring_asks, router_samples
         w["n_params"], w["n_scratch"] = len(params), scratch
@@ -131,6 +134,7 @@ class State:
         for name in ("sent_at", "sent_since"):
             made(name, routers * n if memory else 0)
         made("sent_since_read", routers * n if read_memory else 0)
+        made("backlog", routers * n if backlog else 0)
         for name in ("probed_at", "last_probe", "sent_since_probe"):
             made(name, routers * n if probe_memory else 0)
         made("candidates", samples)

@@ -349,6 +349,7 @@ class DispatchTask(Task):
             "messages": shown.messages,
             "memory": shown.memory,
             "read_memory": shown.read_memory,
+            "backlog": shown.backlog,
             "probe_memory": shown.probe_memory,
             "ordered": shown.ordered,
             "samples": shown.samples,

@@ -33,8 +33,8 @@ Obs = NDArray[np.float32]
 
 # What a router knows when it has no job: its messages and memory, the last read, fixed properties.
 _KNOWN = (
-    *("message", "message_order", "message_age", "sent", "sent_age", "sent_since_read"),
-    *("last_probe", "sent_since_probe", "probe_age"),
+    *("message", "message_order", "message_age", "sent", "sent_age", "backlog"),
+    *("sent_since_read", "last_probe", "sent_since_probe", "probe_age"),
     *("read", "read_age", "speed", "limit", "capacity", "server", "router"),
 )
 

@@ -38,7 +38,7 @@ from lbgym.engine.access import (
 )
 from lbgym.engine.layout import ARRIVAL, RESAMPLE
 from lbgym.engine.messages import NONE, message_at, place_of
-from lbgym.engine.queues import vacancy
+from lbgym.engine.queues import backlog_now, vacancy
 from lbgym.engine.service import work_left
 from lbgym.engine.state import State
 from lbgym.suggest import unknown
@@ -51,6 +51,7 @@ from lbgym.system import System
     MESSAGE_AGE,
     SENT,
     SENT_AGE,
+    BACKLOG,
     SENT_SINCE_READ,
     SENT_SINCE_PROBE,
     LAST_PROBE,
@@ -74,8 +75,8 @@ from lbgym.system import System
     READ_AGE,
     WORK,
     SIZE,
-) = range(28)
-CLASS_JOBS = 28  # and the next ones, one a class
+) = range(29)
+CLASS_JOBS = 29  # and the next ones, one a class
 SHOWN_CLASSES = 6  # classes whose jobs can be shown
 
 SERVERS, CANDIDATES, POOLS, ENDS = 0, 1, 2, 3  # view.rows_are; ENDS: source and target of a move
@@ -107,6 +108,7 @@ class Column:
     moving: bool = False  # whether it says something of a resampling job's source and target
     messages: bool = False
     memory: bool = False
+    backlog: bool = False
     read_memory: bool = False
     probe_memory: bool = False
     ordered: bool = False
@@ -141,6 +143,15 @@ _ALL = (
         SENT_AGE,
         "a / (1 + a), a the time since this router last sent a job there; 1 if never",
         memory=True,
+    ),
+    Column(
+        "backlog",
+        BACKLOG,
+        "x / (1 + x), x the jobs of this router that are left there if each takes its mean time; "
+        "none when the server's message comes, never more than its limit",
+        messages=True,
+        memory=True,
+        backlog=True,
     ),
     Column(
         "sent_since_read",
@@ -409,6 +420,8 @@ def _cell(w, view, code, i, k):
         return _share(work_left(w, i))
     if code <= MESSAGE_AGE:
         return _message_cell(w, code, i)
+    if code == BACKLOG:
+        return _share(backlog_now(w, i))
     if code <= PROBE_AGE:
         remembered = _remembered(w, code)
         if _is_time(code):
@@ -461,6 +474,10 @@ def _fill_memory(w, code, p):
     n = w.n_servers
     if w.kind != ARRIVAL:
         _clear(p, n)
+        return
+    if code == BACKLOG:
+        for i in range(n):
+            p[i] = _share(backlog_now(w, i))
         return
     remembered = _remembered(w, code)
     if _is_time(code):
@@ -614,7 +631,7 @@ class Observation:
     ----------
     columns, context : tuples of names
     space : Box, float32, shape (rows x columns + context,)
-    messages, memory, read_memory, probe_memory, ordered, samples : what the engine must keep
+    messages, memory, backlog, read_memory, probe_memory, ordered, samples : what the engine keeps
 
     Raises
     ------
@@ -635,6 +652,7 @@ class Observation:
         shown = [COLUMNS[name] for name in names]
         self.messages = action == "pool" or any(c.messages for c in shown)
         self.memory = any(c.memory for c in shown)
+        self.backlog = any(c.backlog for c in shown)
         self.read_memory = any(c.read_memory for c in shown)
         self.probe_memory = any(c.probe_memory for c in shown)
         self.ordered = any(c.ordered for c in shown)
