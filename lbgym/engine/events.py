@@ -15,6 +15,7 @@ probability. At equal times reads come first, then arrivals, then completions.
 import math
 
 from .access import (
+    aside,
     bin_of,
     bits,
     candidate_of,
@@ -27,7 +28,6 @@ from .access import (
     pool,
     prefetch_server,
     router,
-    seat_of,
     sent_at,
     sent_since,
     sent_since_read,
@@ -63,7 +63,7 @@ from .layout import (
 from .messages import fills_idle, send, use
 from .queues import append, count_present, free_job, has_room, is_full, new_job, remove
 from .random import below, exponential, uniform
-from .service import enter, expected_response, job_at, take_out
+from .service import bring, enter, expected_response, job_at, job_in, seat_in, server_at, take_out
 
 _BIN_SHIFT = 52 - BINS_PER_OCTAVE_BITS
 _BIN_OFFSET = (1023 + LOWEST_OCTAVE) << BINS_PER_OCTAVE_BITS
@@ -152,8 +152,8 @@ def tick(w):
 @special("drawn")
 def complete(w):
     """The next completion, sizes being drawn."""
-    seat = seat_of(w, finish(w, 1).seat)
-    i, j = seat.server, seat.job
+    who = finish(w, 1).who
+    i, j = server_at(w, seat_in(who)), job_in(who)
     take_out(w, i, j)
     depart(w, i, j)
 
@@ -194,7 +194,7 @@ def schedule_other(w):
 def read_all(w):
     """All queues are read (2 n messages)."""
     for i in range(w.n_servers):
-        server(w, i).reading = server(w, i).length
+        aside(w, i).reading = server(w, i).length
     if w.read_memory_on:
         for k in range(w.n_routers * w.n_servers):
             sent_since_read(w, k).jobs = 0
@@ -381,9 +381,7 @@ def join(w, i, j):
     """The new job j, of size `w.job_size`, joins the tail of server i."""
     append(w, i, j)
     if w.drawn:
-        this = work_of(w, j)
-        this.brought = w.job_size
-        this.left = w.job_size
+        bring(w, j, w.job_size)
         enter(w, i, j)
 
 
