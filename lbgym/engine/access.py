@@ -266,7 +266,7 @@ scratch = _accessors["scratch"]
 start_of = _accessors["start"]
 warm_of = _accessors["warm"]
 
-_SERVER = RECORDS["servers"].itemsize
+_SERVER, _FINISH = RECORDS["servers"].itemsize, RECORDS["finishes"].itemsize
 
 if COMPILED:
     _world_at = _record_at(world_type)
@@ -412,6 +412,16 @@ if COMPILED:
         _prefetch(w.at_servers + i * _SERVER)
 
     @inner
+    def prefetch_job(w, j):
+        """Ask for the record of job j."""
+        _prefetch(w.at_jobs + j * (_JOB + (_WORK - _JOB) * w.drawn))
+
+    @inner
+    def prefetch_finish(w, k):
+        """Ask for node k of the tournament."""
+        _prefetch(w.at_finishes + k * _FINISH)
+
+    @inner
     def call_with(address, one, other):
         """Call the function ``void(int64, int64)`` at an address."""
         _call_with(address, one, other)
@@ -516,7 +526,7 @@ else:
     def prefetch(address: Any, size: Any) -> None:
         """Nothing to be asked for."""
 
-    prefetch_server = prefetch
+    prefetch_server = prefetch_job = prefetch_finish = prefetch
 
     def call_with(address: Any, one: Any, other: Any) -> None:
         """Call the function ``void(int64, int64)`` of a number."""

@@ -14,6 +14,9 @@ from .access import (
     inner,
     job,
     pool,
+    prefetch_finish,
+    prefetch_job,
+    prefetch_server,
     remains_of,
     seat_of,
     server,
@@ -22,6 +25,12 @@ from .access import (
     work_of,
 )
 from .queues import shorten
+
+# Of many servers all lies far apart in memory. What a completion will touch is asked for as soon as
+# it wins its part of the tournament, one of 2^_SOON; the job behind, which the record of the job
+# done names, when it wins one of 2^_NEXT.
+_SOON, _NEXT = 7, 4
+_FAR_NODES = 5  # above a leaf: those nearer to the root are in use all the time
 
 
 # --- the tournament -------------------------------------------------------------------------------
@@ -50,6 +59,23 @@ def _leaf(w, seat):
 
 
 @inner
+def _ask_for_job(w, who):
+    """Ask for what the completion that a node names will touch."""
+    seat = seat_in(who)
+    prefetch_server(w, server_at(w, seat))
+    prefetch_job(w, job_in(who))
+    for up in range(_FAR_NODES):
+        prefetch_finish(w, (w.n_seats + seat) >> up)
+
+
+@inner
+def _ask_for_next(w, who):
+    """Ask for the job that is behind the one that a node names."""
+    if who >= 0:
+        prefetch_job(w, job(w, job_in(who)).next)
+
+
+@inner
 def _set_finish(w, seat, time, j):
     """The completion at a seat comes at `time`, that of job j."""
     k = w.n_seats + seat
@@ -67,6 +93,10 @@ def _set_finish(w, seat, time, j):
             break
         parent.time = best
         parent.who = who
+        if k >> _SOON == 1:
+            _ask_for_job(w, who)
+        elif k >> _NEXT == 1:
+            _ask_for_next(w, who)
     w.next_tick = finish(w, 1).time
 
 
