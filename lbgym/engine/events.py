@@ -34,6 +34,7 @@ from .access import (
     server,
     special,
     start_of,
+    stream,
     tail,
     tick_row,
     trace_of,
@@ -67,6 +68,7 @@ from .service import bring, enter, expected_response, job_at, job_in, seat_in, s
 
 _BIN_SHIFT = 52 - BINS_PER_OCTAVE_BITS
 _BIN_OFFSET = (1023 + LOWEST_OCTAVE) << BINS_PER_OCTAVE_BITS
+_FAR = 50_000  # servers whose records do not fit a near cache
 _PATIENCE = 4_000_000  # events after which `advance` lets Python look for Ctrl-C
 
 
@@ -297,6 +299,18 @@ def sample_candidates(w):
 
 
 @inner
+def expect_candidates(w):
+    """Ask for the servers that the next job will sample, as far as the stream can tell."""
+    if w.n_edges > 0:
+        return
+    x = stream(w, NETWORK)
+    a, b, c, d = x.a, x.b, x.c, x.d
+    for _ in range(w.samples):
+        prefetch_server(w, below(w, NETWORK, w.n_servers))
+    x.a, x.b, x.c, x.d = a, b, c, d
+
+
+@inner
 def arrive(w):
     """A job arrives: at which router, of which class and size, and when will the next one come?"""
     recorded = w.phase  # the job's place in the trace
@@ -329,6 +343,8 @@ def arrive(w):
     w.target = -1
     if w.samples > 0:
         sample_candidates(w)
+        if w.n_servers >= _FAR:
+            expect_candidates(w)
 
 
 @inner
