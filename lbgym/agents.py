@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from lbgym.engine import layout
 from lbgym.engine.access import (
     Entry,
+    aside,
     call_rule,
     candidate_of,
     class_jobs,
@@ -37,7 +38,6 @@ from lbgym.engine.access import (
     sent_since_probe,
     sent_since_read,
     server,
-    service_of,
     standing,
     stream,
     tail,
@@ -112,7 +112,7 @@ def _see_work(w, eyes, address):
         p = floats(address + 4 * eyes.work)
         for i in range(w.n_servers):
             server(w, i).length = 0
-            service_of(w, i).waiting = _amount(p[i])
+            server(w, i).waiting = _amount(p[i])
 
 
 @inner
@@ -292,7 +292,7 @@ def _see_reads(w, eyes, address):
     sent = floats(address + 4 * eyes.sent_since_read)
     total = 0
     for i in range(w.n_servers):
-        server(w, i).reading = _whole(lengths[i])
+        aside(w, i).reading = _whole(lengths[i])
         total += _whole(sent[i])
         if w.read_memory_on:
             sent_since_read(w, w.router * w.n_servers + i).jobs = _whole(sent[i])

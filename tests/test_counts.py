@@ -162,9 +162,9 @@ def check_messages(state):
         assert (senders == idle).all()
     elif state.system.message_fate == "keep":
         assert (senders <= 1).all()
-    chained = np.zeros_like(senders)
+    chained, further = np.zeros_like(senders), state.arrays["asides"]["further"]
     for i, sender in enumerate(state.arrays["servers"]):
-        e = sender["further"]
+        e = further[i] if state.system.message_fate == "resend" else -1
         chained[i] = sender["holder"] >= 0
         while e >= 0:
             assert chained[i]

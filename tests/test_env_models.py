@@ -184,7 +184,7 @@ def test_reads_and_own_sends_are_shown():
     rng = np.random.default_rng(0)
     for _ in range(2000):
         table, r = env.table(obs), int(env.table(obs)["router"])
-        assert np.array_equal(whole(table["read"]), state.arrays["servers"]["reading"])
+        assert np.array_equal(whole(table["read"]), state.arrays["asides"]["reading"])
         assert np.array_equal(whole(table["sent_since_read"]), sent[r])
         assert table["read_age"] == pytest.approx(share(info["time"] - read_at), abs=1e-6)
         action = int(rng.integers(5))

@@ -9,11 +9,12 @@ from numba import njit, types
 
 from lbgym import JobClass, Pool, System, simulate
 from lbgym.engine import layout
-from lbgym.engine.access import COMPILED, finish, job, seat_of, work_of, world
+from lbgym.engine.access import COMPILED, finish, job, work_of, world
 from lbgym.engine.draws import draw
 from lbgym.engine.events import arrive, complete, place
 from lbgym.engine.queues import has_room
 from lbgym.engine.run import ask, carry_out, next_decision
+from lbgym.engine.service import job_in
 from lbgym.laws import as_law, as_process
 from lbgym.policies import make
 from tests import digests
@@ -148,7 +149,7 @@ def watch(address, jobs, edges, found):
     while w.arrivals < jobs:
         if w.next_tick < w.next_arrival:
             w.clock = w.next_tick
-            j = seat_of(w, finish(w, 1).seat).job
+            j = job_in(finish(w, 1).who)
             size, response = work_of(w, j).brought, w.clock - job(w, j).arrived
             k = 0
             while size > edges[k]:
@@ -203,12 +204,21 @@ def test_slowdown_has_a_mean_where_short_jobs_are_rare():
 
 @pytest.mark.parametrize("size", ["deterministic", {"law": "hyperexponential", "scv": 4.0}])
 def test_loss_is_insensitive(size):
-    """Erlang B, 5 circuits and 4 erlang: .199067, whatever the law; and with units."""
+    """Erlang B, 5 circuits and 4 erlang: .199067, whatever the law; and with units, also beside a
+    server that is too small for any job."""
     blocking = (4**5 / 120) / sum(4**k / math.factorial(k) for k in range(6))
     slots = System(Pool(1, slots=5, limit=5), arrival_rate=4.0, size=size)
     units = System(Pool(1, units=5), arrival_rate=4.0, size=size, classes=[JobClass()])
-    for system in (slots, units):
-        result = simulate(system, "random", jobs=300_000, seed=5)
+    too_small = System(
+        [Pool(1, units=1), Pool(1, units=10)],
+        arrival_rate=4.0,
+        size=size,
+        classes=[JobClass(units=2)],
+    )
+    for system in (slots, units, too_small):
+        result = simulate(
+            system, "max-vacancy" if system is too_small else "random", jobs=300_000, seed=5
+        )
         assert abs(z_score(result.blocking_probability, blocking)) < LARGEST_Z
 
 

@@ -84,15 +84,15 @@ class Witness:
 def work_in_servers(state):
     """Work left in servers of one slot, job by job; shape (n,)."""
     found = np.zeros(state.system.servers)
-    jobs, works, ends = (state.arrays[name] for name in ("jobs", "works", "finishes"))
+    jobs, ends = (state.arrays[name] for name in ("jobs", "finishes"))
     for i, server in enumerate(state.arrays["servers"]):
         j = server["head"]
         if j >= 0:
             served = ends[len(found) + i]["time"] - state.world[0]["clock"]
             found[i] = served * state.system.speeds[i]
-            assert 0 <= found[i] <= works[j]["brought"]
+            assert 0 <= found[i] <= jobs[j]["brought"]
             while (j := jobs[j]["next"]) >= 0:
-                found[i] += works[j]["brought"]
+                found[i] += jobs[j]["brought"]
     return found
 
 

@@ -60,7 +60,9 @@ def test_a_node_is_lost_on_the_way_and_the_training_ends(tmp_path):
 def test_a_search_that_does_not_fit_is_refused(tmp_path, capsys):
     words = ["--system=small", "--trials=2", "--runners=500", f"--out={tmp_path}"]
     assert rllib.main(words) == 2
-    assert "runners: a trial takes a processor for each and one more, 501" in capsys.readouterr().err
+    assert (
+        "runners: a trial takes a processor for each and one more, 501" in capsys.readouterr().err
+    )
 
 
 def test_a_training_resumes_and_a_search_finds(tmp_path, capsys):

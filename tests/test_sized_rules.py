@@ -120,5 +120,5 @@ def test_the_reward_of_a_drawn_size_is_its_response_time():
             ahead += end - jobs["jobs"][j]["arrived"]
             j = jobs["jobs"][j]["next"]
             if j >= 0:
-                end += jobs["works"][j]["brought"] / system.speeds[i]
+                end += jobs["jobs"][j]["brought"] / system.speeds[i]
     assert total == pytest.approx(w["response_sum"] + ahead, rel=1e-9)

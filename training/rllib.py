@@ -177,9 +177,7 @@ def search(args: Args) -> dict[str, Any]:
     tuner = tune.Tuner(
         "PPO",
         param_space=space,
-        tune_config=tune.TuneConfig(
-            metric="score", mode="max", num_samples=args.trials
-        ),
+        tune_config=tune.TuneConfig(metric="score", mode="max", num_samples=args.trials),
         run_config=tune.RunConfig(
             name=f"{args.name}-search",
             storage_path=str(Path(args.out).absolute()),

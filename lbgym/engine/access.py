@@ -200,32 +200,37 @@ def record_reader(dtype: np.dtype[Any]) -> Any:
     return inner(namespace["reader"])
 
 
-def accessor(name: str, dtype: np.dtype[Any]) -> Any:
+def accessor(name: str, dtype: np.dtype[Any], step: str = "") -> Any:
     """The function ``(w, k)`` that returns the k-th record of an array; w has its address and size
-    as ``at_name`` and ``size_name``."""
-    address, size, item = f"at_{name}", f"size_{name}", dtype.itemsize
+    as ``at_name`` and ``size_name``. `step`: bytes from record to record, an expression of w, if
+    these are not always the dtype's."""
+    address, size, step = f"at_{name}", f"size_{name}", step or str(dtype.itemsize)
     if not COMPILED:
+        bytes_of = eval(f"lambda w: {step}")
 
         def reach(w: Any, k: Any) -> Any:
             if not 0 <= k < getattr(w, size):
                 raise IndexError(f"{name}[{k}]: must be in 0..{getattr(w, size) - 1}")
-            return _python_record(int(getattr(w, address)) + int(k) * item, dtype)
+            return _python_record(int(getattr(w, address)) + int(k) * int(bytes_of(w)), dtype)
 
         return reach
 
-    namespace = {"at": _record_at(numba.from_dtype(dtype)), "item": item}
+    namespace = {"at": _record_at(numba.from_dtype(dtype))}
     source = f"def {name}(w, k):\n"
     if CHECKED:
         source += f"    if k < 0 or k >= w.{size}:\n"
         source += f"        raise IndexError('{name}: index out of range')\n"
-    source += f"    return at(w.{address} + k * item)\n"
+    source += f"    return at(w.{address} + k * ({step}))\n"
     exec(source, namespace)  # the field's name must be literal for Numba
     return inner(namespace[name])
 
 
+_JOB, _WORK = RECORDS["jobs"].itemsize, RECORDS["works"].itemsize
+_JOB_BYTES = f"{_JOB} + {_WORK - _JOB} * w.drawn"  # from one job's record to the next
 _accessors = {called: accessor(name, RECORDS[name]) for name, (called, _, _) in ARRAYS.items()}
 server = _accessors["server"]
 standing = _accessors["standing"]
+aside = _accessors["aside"]
 pool = _accessors["pool"]
 tick_row = _accessors["tick_row"]
 job_class = _accessors["job_class"]
@@ -235,8 +240,9 @@ router = _accessors["router"]
 message_list = _accessors["message_list"]
 held = _accessors["held"]
 entry_of = _accessors["entry"]
-job = _accessors["job"]
-work_of = _accessors["work_of"]
+job = accessor("jobs", RECORDS["jobs"], _JOB_BYTES)
+work_of = accessor("jobs", RECORDS["works"], _JOB_BYTES)  # only if `drawn`
+remains_of = _accessors["remains_of"]
 service_of = _accessors["service_of"]
 seat_of = _accessors["seat_of"]
 finish = _accessors["finish"]
@@ -264,7 +270,7 @@ scratch = _accessors["scratch"]
 start_of = _accessors["start"]
 warm_of = _accessors["warm"]
 
-_SERVER = RECORDS["servers"].itemsize
+_SERVER, _FINISH = RECORDS["servers"].itemsize, RECORDS["finishes"].itemsize
 
 if COMPILED:
     _world_at = _record_at(world_type)
@@ -410,6 +416,16 @@ if COMPILED:
         _prefetch(w.at_servers + i * _SERVER)
 
     @inner
+    def prefetch_job(w, j):
+        """Ask for the record of job j."""
+        _prefetch(w.at_jobs + j * (_JOB + (_WORK - _JOB) * w.drawn))
+
+    @inner
+    def prefetch_finish(w, k):
+        """Ask for node k of the tournament."""
+        _prefetch(w.at_finishes + k * _FINISH)
+
+    @inner
     def call_with(address, one, other):
         """Call the function ``void(int64, int64)`` at an address."""
         _call_with(address, one, other)
@@ -514,7 +530,7 @@ else:
     def prefetch(address: Any, size: Any) -> None:
         """Nothing to be asked for."""
 
-    prefetch_server = prefetch
+    prefetch_server = prefetch_job = prefetch_finish = prefetch
 
     def call_with(address: Any, one: Any, other: Any) -> None:
         """Call the function ``void(int64, int64)`` of a number."""

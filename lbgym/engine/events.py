@@ -15,6 +15,7 @@ probability. At equal times reads come first, then arrivals, then completions.
 import math
 
 from .access import (
+    aside,
     backlog,
     bin_of,
     bits,
@@ -30,7 +31,6 @@ from .access import (
     prefetch_server,
     probed_at,
     router,
-    seat_of,
     sent_at,
     sent_since,
     sent_since_probe,
@@ -38,6 +38,7 @@ from .access import (
     server,
     special,
     start_of,
+    stream,
     tail,
     tick_row,
     trace_of,
@@ -67,10 +68,11 @@ from .layout import (
 from .messages import fills_idle, send, use
 from .queues import append, backlog_now, count_present, free_job, has_room, is_full, new_job, remove
 from .random import below, exponential, uniform
-from .service import enter, expected_response, job_at, take_out
+from .service import bring, enter, expected_response, job_at, job_in, seat_in, server_at, take_out
 
 _BIN_SHIFT = 52 - BINS_PER_OCTAVE_BITS
 _BIN_OFFSET = (1023 + LOWEST_OCTAVE) << BINS_PER_OCTAVE_BITS
+_FAR = 50_000  # servers whose records do not fit a near cache
 _PATIENCE = 4_000_000  # events after which `advance` lets Python look for Ctrl-C
 
 
@@ -156,8 +158,8 @@ def tick(w):
 @special("drawn")
 def complete(w):
     """The next completion, sizes being drawn."""
-    seat = seat_of(w, finish(w, 1).seat)
-    i, j = seat.server, seat.job
+    who = finish(w, 1).who
+    i, j = server_at(w, seat_in(who)), job_in(who)
     take_out(w, i, j)
     depart(w, i, j)
 
@@ -198,7 +200,7 @@ def schedule_other(w):
 def read_all(w):
     """All queues are read (2 n messages)."""
     for i in range(w.n_servers):
-        server(w, i).reading = server(w, i).length
+        aside(w, i).reading = server(w, i).length
     if w.read_memory_on:
         for k in range(w.n_routers * w.n_servers):
             sent_since_read(w, k).jobs = 0
@@ -312,6 +314,18 @@ def note_answers(w):
 
 
 @inner
+def expect_candidates(w):
+    """Ask for the servers that the next job will sample, as far as the stream can tell."""
+    if w.n_edges > 0:
+        return
+    x = stream(w, NETWORK)
+    a, b, c, d = x.a, x.b, x.c, x.d
+    for _ in range(w.samples):
+        prefetch_server(w, below(w, NETWORK, w.n_servers))
+    x.a, x.b, x.c, x.d = a, b, c, d
+
+
+@inner
 def arrive(w):
     """A job arrives: at which router, of which class and size, and when will the next one come?"""
     recorded = w.phase  # the job's place in the trace
@@ -346,6 +360,8 @@ def arrive(w):
         sample_candidates(w)
         if w.probe_memory_on:
             note_answers(w)
+        if w.n_servers >= _FAR:
+            expect_candidates(w)
 
 
 @inner
@@ -403,9 +419,7 @@ def join(w, i, j):
     """The new job j, of size `w.job_size`, joins the tail of server i."""
     append(w, i, j)
     if w.drawn:
-        this = work_of(w, j)
-        this.brought = w.job_size
-        this.left = w.job_size
+        bring(w, j, w.job_size)
         enter(w, i, j)
 
 

@@ -24,16 +24,24 @@ ARRAYS: dict[str, tuple[str, str, list[tuple[str, str, str]]]] = {
             ("tail", "i4", "its last job, -1 if idle"),
             ("holder", "i4", "router that holds its first pull-message, -1 if none is out"),
             ("place", "i4", "where that stands in the router's list"),
-            ("further", "i4", "first entry of its further messages, -1 if none (fate resend)"),
-            ("reading", "i4", "queue length at the last read (only with a read interval)"),
+            ("waiting", "f8", "work of its jobs that wait; sharing: sum of `left` of all its jobs"),
         ],
     ),
-    "standings": (  # what few systems need to know of a server; a record of 32 bytes is left above
+    # What few systems need to know of a server lies apart, so that a record above has 32 bytes.
+    "standings": (
         "standing",
         "n_servers",
         [
             ("position", "i4", "where it stands in `order` (only if `sorted_on`)"),
             ("used", "i4", "units its jobs occupy (only if `units_on`)"),
+        ],
+    ),
+    "asides": (
+        "aside",
+        "n_servers",
+        [
+            ("reading", "i4", "queue length at the last read (only with a read interval)"),
+            ("further", "i4", "first entry of its further messages, -1 none (only fate resend)"),
         ],
     ),
     "pools": (
@@ -137,41 +145,37 @@ ARRAYS: dict[str, tuple[str, str, list[tuple[str, str, str]]]] = {
             ("klass", "i4", "its class"),
         ],
     ),
-    "works": (  # index as jobs; only if `drawn`
-        "work_of",
+    "remains": (  # index as jobs; only if jobs may be partly served: see `service.parts`
+        "remains_of",
         "room",
         [
-            ("brought", "f8", "its size"),
             ("left", "f8", "work left when its service last began; sharing: attained when done"),
-            ("previous", "i4", "the job before it in its server, -1 the head"),
-            ("seat", "i4", "the seat where it is served, -1 while it waits"),
             ("first", "i4", "a child in its server's heap, ordered by `left` (sharing)"),
             ("second", "i4", "the other child"),
             ("above", "i4", "its parent, -1 the root"),
         ],
     ),
-    "services": (  # only if `drawn`
+    "services": (  # only if `drawn` and some server shares or has several seats
         "service_of",
         "n_servers",
         [
-            ("waiting", "f8", "work of the jobs that wait; sharing: sum of `left` of all its jobs"),
             ("attained", "f8", "service each job got since the server was idle (sharing)"),
             ("changed", "f8", "when that was brought up to date"),
-            ("line", "i4", "the first job that waits, -1 if none"),
+            ("line", "i4", "the first job that waits, -1 if none (several seats)"),
         ],
     ),
-    "seats": (  # a server's seats that are taken come first
+    "seats": (  # only if some server has none or several
         "seat_of",
         "n_seats",
-        [
-            ("server", "i4", "its server"),
-            ("job", "i4", "the job served; sharing: the next to be done; -1 none"),
-        ],
+        [("server", "i4", "its server")],
     ),
-    "finishes": (  # a tournament: node k has children 2k and 2k + 1, seats are the last n_seats
-        "finish",
+    "finishes": (  # a tournament: node k has children 2k and 2k + 1, seats are the last n_seats;
+        "finish",  # a server's seats that are taken come first
         "2 * n_seats",
-        [("time", "f8", "earliest completion below, inf if none"), ("seat", "i8", "its seat")],
+        [
+            ("time", "f8", "earliest completion below, inf if none"),
+            ("who", "i8", "its seat + 2^32 x the job served there (sharing: the next to be done)"),
+        ],
     ),
     "laws": (  # SIZES, GAPS
         "law_of",
@@ -279,6 +283,13 @@ ARRAYS: dict[str, tuple[str, str, list[tuple[str, str, str]]]] = {
     "start": ("start", "n_servers", [("length", "i4", "queue length at time 0")]),
     "warm": ("warm", "any", [("below", "f8", "P(stationary queue length <= k)")]),
 }
+
+# What the record of a job has besides if sizes are drawn (`jobs` then is of the type `works`).
+WORK = [
+    ("brought", "f8", "its size"),
+    ("previous", "i4", "the job before it in its server, -1 the head"),
+    ("seat", "i4", "the seat where it is served, -1 while it waits"),
+]
 
 SCALARS: list[tuple[str, str, str]] = [
     # the system
@@ -406,6 +417,7 @@ RECORDS = {
     name: np.dtype([(field, kind) for field, kind, _ in fields], align=True)
     for name, (_, _, fields) in ARRAYS.items()
 }
+RECORDS["works"] = np.dtype(RECORDS["jobs"].descr + [field[:2] for field in WORK], align=True)
 WORLD = np.dtype(
     [(field, kind) for field, kind, _ in SCALARS]
     + [(f"at_{name}", "i8") for name in ARRAYS]
@@ -506,6 +518,7 @@ ARRIVALS, SERVICE, MIGRATION, NETWORK, POLICY, SEEDS = 0, 1, 2, 3, 4, 5
 STREAMS = 6
 
 NO_LIMIT = 1 << 60
+NOBODY = -1 << 32  # at seat 0
 TINY = 1e-300
 
 BINS_PER_OCTAVE_BITS = 6

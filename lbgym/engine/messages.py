@@ -11,7 +11,7 @@ elsewhere when their idle server gets a job is the system's `message_fate`:
 - ``resend``: it stays; every idling sends; a router that already holds one absorbs the new one.
 """
 
-from .access import backlog, entry_of, held, inner, message_list, router, sent_since, server
+from .access import aside, backlog, entry_of, held, inner, message_list, router, sent_since, server
 from .layout import ENTRIES, HELD, KEEP, NETWORK, RESEND, WITHDRAW
 from .random import below
 
@@ -71,7 +71,9 @@ def message_at(w, r, i):
         return NONE
     if s.holder == r:
         return FIRST
-    e = s.further
+    if w.fate != RESEND:
+        return NONE
+    e = aside(w, i).further
     while e >= 0 and entry_of(w, e).router != r:
         e = entry_of(w, e).next
     return e if e >= 0 else NONE
@@ -125,8 +127,9 @@ def send(w, i):
     else:
         e = _new_entry(w)
         record = entry_of(w, e)
-        record.router, record.place, record.next = r, records.count, s.further
-        s.further = e
+        mine = aside(w, i)
+        record.router, record.place, record.next = r, records.count, mine.further
+        mine.further = e
     message = held(w, records.begin + records.count)
     message.time, message.server, message.entry = w.clock, i, e
     records.count += 1
@@ -148,26 +151,28 @@ def _moved(w, message, place):
 
 
 @inner
-def _forget_first(w, s):
-    """Server s has lost its first message: a further one, if there is any, becomes the first."""
-    e = s.further
+def _forget_first(w, i):
+    """Server i has lost its first message: a further one, if there is any, becomes the first."""
+    s = server(w, i)
+    e = aside(w, i).further if w.fate == RESEND else -1
     if e < 0:
         s.holder = -1
         return
     record = entry_of(w, e)
-    s.holder, s.place, s.further = record.router, record.place, record.next
+    s.holder, s.place, aside(w, i).further = record.router, record.place, record.next
     records = message_list(w, s.holder * w.n_pools + s.pool)
     held(w, records.begin + s.place).entry = FIRST
     _free_entry(w, e)
 
 
 @inner
-def _forget_further(w, s, e):
-    """Entry e leaves the chain of server s."""
-    if s.further == e:
-        s.further = entry_of(w, e).next
+def _forget_further(w, i, e):
+    """Entry e leaves the chain of server i."""
+    mine = aside(w, i)
+    if mine.further == e:
+        mine.further = entry_of(w, e).next
     else:
-        before = s.further
+        before = mine.further
         while entry_of(w, before).next != e:
             before = entry_of(w, before).next
         entry_of(w, before).next = entry_of(w, e).next
@@ -186,9 +191,9 @@ def drop(w, i, e):
     here.time, here.server, here.entry = last.time, last.server, last.entry
     _moved(w, here, place)
     if e < 0:
-        _forget_first(w, s)
+        _forget_first(w, i)
     else:
-        _forget_further(w, s, e)
+        _forget_further(w, i, e)
     router(w, r).held -= 1
     w.outstanding -= 1
 

@@ -3,6 +3,7 @@
 import math
 
 from .access import (
+    aside,
     backlog,
     finish,
     inner,
@@ -14,7 +15,6 @@ from .access import (
     pool,
     probed_at,
     router,
-    seat_of,
     sent_at,
     sent_since,
     sent_since_probe,
@@ -24,7 +24,17 @@ from .access import (
     standing,
     start_of,
 )
-from .layout import FIRST_MOVING, JOBS, LEVELS, LIST_ROOM, NOTHING, PAST_MOVING, RECORDS
+from .layout import (
+    FIRST_MOVING,
+    JOBS,
+    LEVELS,
+    LIST_ROOM,
+    NOBODY,
+    NOTHING,
+    PAST_MOVING,
+    RECORDS,
+    RESEND,
+)
 
 _TAIL, _BIN, _CELL, _CLASS = (
     RECORDS[name].itemsize for name in ("tails", "histogram", "scratch", "class_jobs")
@@ -48,8 +58,12 @@ def clear(w, address):
     zero(w.at_scratch, w.size_scratch * _CELL)
     for i in range(w.n_servers):
         s = server(w, i)
-        s.length, s.reading = 0, 0
-        s.head, s.tail, s.holder, s.further = -1, -1, -1, -1
+        s.length, s.waiting = 0, 0.0
+        s.head, s.tail, s.holder = -1, -1, -1
+        if w.fate == RESEND:
+            aside(w, i).further = -1
+        if w.read_interval < math.inf:
+            aside(w, i).reading = 0
         if w.sorted_on:
             order(w, i).server = i
             standing(w, i).position = i
@@ -90,11 +104,10 @@ def clear_service(w):
     """Nobody is served (drawn sizes)."""
     for i in range(w.size_services):
         this = service_of(w, i)
-        this.line, this.waiting, this.attained, this.changed = -1, 0.0, 0.0, 0.0
-    for k in range(w.size_seats):
-        seat_of(w, k).job = -1
+        this.line, this.attained, this.changed = -1, 0.0, 0.0
     for k in range(w.size_finishes):
-        finish(w, k).time, finish(w, k).seat = math.inf, 0
+        node = finish(w, k)
+        node.time, node.who = math.inf, NOBODY
 
 
 @inner

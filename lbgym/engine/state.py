@@ -120,6 +120,7 @@ class State:
         made = self._make
         made("servers", n)
         made("standings", n if w["sorted_on"] or w["units_on"] else 0)
+        made("asides", n)
         made("pools", pools)
         made("class_jobs", n * len(system.class_shares) if system.has_units else 0)
         edges = made("edges", len(system.edges))
@@ -127,8 +128,10 @@ class State:
             edges["a"], edges["b"] = np.array(system.edges).T
         made("routers", routers)["weight_to"] = np.cumsum(system.router_weights)
         made("lists", routers * pools if messages else 0)
-        made("jobs", min(64 + 2 * n if n < 100_000 else n + n // 2, max_jobs))
-        made("works", len(self.arrays["jobs"]) if w["drawn"] else 0)
+        jobs = min(64 + 2 * n if n < 100_000 else n + n // 2, max_jobs)
+        made("jobs", jobs, RECORDS["works" if w["drawn"] else "jobs"])
+        parts = w["drawn"] and (w["shared"] or w["migration_rate"] > 0)
+        made("remains", jobs if parts else 0)
         made("tails", 0)
         made("order", n if w["sorted_on"] else 0)
         for name in ("sent_at", "sent_since"):
@@ -153,12 +156,13 @@ class State:
         self._fill_arrivals()
         self.link()
 
-    def _make(self, name: str, length: int) -> NDArray[Any]:
+    def _make(self, name: str, length: int, record: np.dtype[Any] | None = None) -> NDArray[Any]:
         """A cleared array that begins with a line of the cache."""
-        bytes_in_all = length * RECORDS[name].itemsize
+        record = record or RECORDS[name]
+        bytes_in_all = length * record.itemsize
         block = np.zeros(bytes_in_all + _LINE, np.uint8)
         first = -block.ctypes.data % _LINE
-        self.arrays[name] = block[first : first + bytes_in_all].view(RECORDS[name])
+        self.arrays[name] = block[first : first + bytes_in_all].view(record)
         return self.arrays[name]
 
     def _fill_pools(self) -> None:
@@ -223,10 +227,11 @@ class State:
             row["first_seat"] = total
             total += int(row["servers"] * row["seats"])
         w["n_seats"] = total if w["drawn"] else 0
-        self._make("services", w["n_servers"] if w["drawn"] else 0)
+        uneven = w["drawn"] and (pools["seats"] != 1).any()  # seats are not servers
+        self._make("services", w["n_servers"] if w["drawn"] and (uneven or w["shared"]) else 0)
         self._make("finishes", 2 * w["n_seats"])
-        seats = self._make("seats", w["n_seats"])
-        if w["drawn"]:
+        seats = self._make("seats", w["n_seats"] if uneven else 0)
+        if uneven:
             each = np.repeat(pools["seats"], pools["servers"])
             seats["server"] = np.repeat(np.arange(w["n_servers"]), each)
 
@@ -437,7 +442,7 @@ class State:
 
     def _lengthen(self, name: str, more: int) -> None:
         old = self.arrays[name]
-        self._make(name, len(old) + more)[: len(old)] = old
+        self._make(name, len(old) + more, old.dtype)[: len(old)] = old
         self.link()
 
     def _grow_jobs(self) -> None:
@@ -447,8 +452,8 @@ class State:
         more = room if room < 1_000_000 else room // 4
         more = min(more, self.max_jobs - room)
         self._lengthen("jobs", more)
-        if self.world[0]["drawn"]:
-            self._lengthen("works", more)
+        if len(self.arrays["remains"]):
+            self._lengthen("remains", more)
 
     def _grow_levels(self, pool: int) -> None:
         pools, old = self.arrays["pools"], self.arrays["tails"]

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from lbgym.checks import listed
 from lbgym.engine.access import (
+    aside,
     candidate_of,
     class_jobs,
     doubles,
@@ -384,7 +385,7 @@ def _neighbours(w, view, i):
 def _seen(w, view, code, i):
     """READ, VACANCY or NEIGHBOURS of server i."""
     if code == READ:
-        return _share(server(w, i).reading)
+        return _share(aside(w, i).reading)
     if code == VACANCY:
         return _share(vacancy(w, i))
     return _neighbours(w, view, i)

@@ -32,7 +32,8 @@ _COLD = (
     "sent_at",
     "sent_since",
     "jobs",
-    "works",
+    "remains",
+    "asides",
     "start",
     "scratch",
 )

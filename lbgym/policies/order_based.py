@@ -12,7 +12,7 @@ Messages: a read asks all n servers (2n); without an interval every job does.
 
 from __future__ import annotations
 
-from lbgym.engine.access import inner, pool, rule, server
+from lbgym.engine.access import aside, inner, pool, rule, server
 from lbgym.engine.vocabulary import (
     candidate,
     coin,
@@ -72,7 +72,7 @@ def _sort(w, ties):
     for i in range(n):
         s = server(w, i)
         remember(w, 1 + i, i)
-        remember(w, 1 + 2 * n + i, index_value(w, s.pool, s.reading))
+        remember(w, 1 + 2 * n + i, index_value(w, s.pool, aside(w, i).reading))
     for k in range(n - 1, 0, -1):  # a stable sort of a shuffled list draws the ties
         other = pick(w, k + 1)
         kept = recall(w, 1 + k)
@@ -93,7 +93,7 @@ def _look(w):
     if w.reads == 0:  # no interval: look now
         probe_all(w)
         for i in range(w.n_servers):
-            server(w, i).reading = server(w, i).length
+            aside(w, i).reading = server(w, i).length
         _sort(w, int(param(w, 0)))
     elif recall(w, 0) != w.reads:
         remember(w, 0, w.reads)

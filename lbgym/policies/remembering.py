@@ -22,6 +22,7 @@ Ties as in `jsq`. Limits are ignored.
 from __future__ import annotations
 
 from lbgym.engine.access import (
+    aside,
     inner,
     last_probe,
     rule,
@@ -44,7 +45,7 @@ def _believed(w, i):
     k = w.router * w.n_servers + i
     if w.probe_memory_on:
         return last_probe(w, k).jobs + sent_since_probe(w, k).jobs
-    return server(w, i).reading + sent_since_read(w, k).jobs
+    return aside(w, i).reading + sent_since_read(w, k).jobs
 
 
 @rule
