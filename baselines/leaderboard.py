@@ -176,19 +176,24 @@ def _summary(rows: Sequence[dict[str, Any]]) -> list[str]:
         "All that were trained, not the best of several; the number at the end of a name is the "
         "seed of its training.",
         "",
-        "| agent | cost | minus best rule | minus optimum | verdict | training |",
-        "|---|---|---|---|---|---|",
+        "| agent | cost | minus best rule | minus tuned | minus optimum | verdict | training |",
+        "|---|---|---|---|---|---|---|",
     ]
     for task in suite.SUITE.values():
         own = [row for row in rows if row["task"] == task.name]
         rules = [row["policy"] for row in own if row["kind"] == "rule"]
         for row in (row for row in own if row["kind"] == AGENT):
-            minus = [_minus(row, other) for other in _yardsticks(own)] + ["not known"]
             t = row["training"]
-            lines.append(
-                f"| `{row['policy']}` | {row['value']['mean']:.4g} | {minus[0]} | {minus[1]} | "
-                f"{verdict(row, rules)} | {t['seconds']:.0f} s, {t['steps_per_second']:,} steps/s |"
-            )
+            cells = [
+                f"`{row['policy']}`",
+                f"{row['value']['mean']:.4g}",
+                _minus(row, _best_rule(own)),
+                _minus_kind(row, own, "tuned", _tuned(task)),
+                _minus_kind(row, own, "optimal", "not known"),
+                verdict(row, rules),
+                f"{t['seconds']:.0f} s, {t['steps_per_second']:,} steps/s",
+            ]
+            lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 
@@ -221,10 +226,21 @@ def _section(task: Task, rows: Sequence[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _yardsticks(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A task's best rule and, where it is known, its optimum."""
-    best = min((r for r in rows if r["kind"] == "rule"), key=lambda r: r["value"]["mean"])
-    return [best, *(r for r in rows if r["kind"] == "optimal")]
+def _best_rule(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The row of a task's best rule without parameters."""
+    return min((r for r in rows if r["kind"] == "rule"), key=lambda r: r["value"]["mean"])
+
+
+def _tuned(task: Task) -> str:
+    """What is known of a tuned rule that is not among the policies."""
+    return "none known" if task.tuned is None else f"{task.tuned:.4g}, not run here"
+
+
+def _minus_kind(
+    row: dict[str, Any], rows: Sequence[dict[str, Any]], kind: str, otherwise: str
+) -> str:
+    """An agent's difference to the policy of that kind, if there is one."""
+    return next((_minus(row, r) for r in rows if r["kind"] == kind), otherwise)
 
 
 def _minus(row: dict[str, Any], other: dict[str, Any]) -> str:
@@ -235,8 +251,9 @@ def _minus(row: dict[str, Any], other: dict[str, Any]) -> str:
 
 
 def _compared(row: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
-    """An agent's differences to the best rule and to the optimum."""
-    said = (f"minus `{x['policy']}`: {_minus(row, x)}" for x in _yardsticks(rows))
+    """An agent's differences to the best rule, to a tuned one and to the optimum."""
+    others = [_best_rule(rows), *(r for r in rows if r["kind"] in ("tuned", "optimal"))]
+    said = (f"minus `{x['policy']}`: {_minus(row, x)}" for x in others)
     return "; ".join(said) + "."
 
 
