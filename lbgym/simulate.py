@@ -159,7 +159,8 @@ class Result:
     def __repr__(self) -> str:
         lines = [f"{self.policy} on {self.system.describe()}"]
         lines += [f"  {name:22} {getattr(self, name)}" for name in _SHOWN]
-        lines.append(f"  {'stable':22} {self.stable}")
+        stable = "undecided; a longer run may tell" if self.stable is None else self.stable
+        lines.append(f"  {'stable':22} {stable}")
         lines.append(f"  {self.jobs:,} jobs in {self.seconds:.2f} s, seed {self.seed}")
         return "\n".join(lines)
 
