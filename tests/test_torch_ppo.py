@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -111,7 +111,7 @@ def test_a_resumed_training_is_an_uninterrupted_one(tmp_path, network):
     half = Learner(args)
     half.run(64)
     half.write(args.saved)
-    rest = torch_ppo.begun(args, resume=True, fresh=False)
+    rest = torch_ppo.begun(asdict(args), resume=True, fresh=False)
     assert (rest.steps, half.steps) == (64, 64)
     rest.run()
     assert (rest.steps, rest.average) == (whole.steps, whole.average)
@@ -134,7 +134,7 @@ def test_a_rule_is_imitated_first_and_a_resumed_imitation_is_an_uninterrupted_on
     half = Learner(args)
     half.run(256 * 20)
     half.write(args.saved)
-    rest = torch_ppo.begun(args, resume=True, fresh=False)
+    rest = torch_ppo.begun(asdict(args), resume=True, fresh=False)
     rest.run(256 * 40)
     for one, other in zip(whole.network.parameters(), rest.network.parameters(), strict=True):
         assert torch.equal(one, other)

@@ -24,16 +24,15 @@ from typing import Any
 import lbgym
 from lbgym.cli import Parser
 from lbgym.suggest import unknown
-from training.arguments import argument, read
+from training.arguments import argument, check_counts, check_environment, missing, read
 
 try:
     import ray
     from ray import tune
     from ray.rllib.algorithms.ppo import PPOConfig
 except ImportError as error:
-    raise ImportError(
-        f"training.rllib needs RLlib ({error}): pip install lbgym[distributed]"
-    ) from None
+    said = f"training.rllib needs RLlib ({error}): pip install lbgym[distributed]"
+    raise missing(__name__, said) from None
 
 
 @dataclass
@@ -70,9 +69,7 @@ class Args:
 def check(args: Args) -> None:
     """Raise ValueError, one sentence, for a value out of range."""
     counts = ("horizon", "envs", "fragment", "batch_size", "epochs", "width", "iterations")
-    for name in counts:
-        if getattr(args, name) < 1:
-            raise ValueError(f"{name}: must be at least 1, got {getattr(args, name)}")
+    check_counts(args, {"runners": 0, "trials": 0} | dict.fromkeys(counts, 1))
     for name in ("learning_rate", "patience"):
         if not 0 < getattr(args, name) < math.inf:
             raise ValueError(f"{name}: must be positive, got {getattr(args, name)}")
@@ -83,6 +80,7 @@ def check(args: Args) -> None:
         raise ValueError(f"env: {unknown('environment', args.env, lbgym.ENVIRONMENTS)}")
     if args.system:
         lbgym.as_system(args.system)
+    check_environment(args.env, args.environment)
 
 
 # --- training -------------------------------------------------------------------------------------
