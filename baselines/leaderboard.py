@@ -25,7 +25,7 @@ import numpy as np
 
 from baselines.agreement import versions
 from lbgym import simulate, stats, suite, theory
-from lbgym.cli import Parser, seeds
+from lbgym.cli import Parser, seeds, whole
 from lbgym.simulate import Result
 from lbgym.standings import AGENT, kinds_of, scaled
 from lbgym.stats import Estimate, as_plain
@@ -246,7 +246,10 @@ def train(task: Task, seed: int) -> None:
 
     name = f"{task.name}-{seed}"
     words = ["--settings", str(SETTINGS / f"{task.name}.toml"), "--seed", str(seed)]
-    if torch_ppo.main([*words, "--out", "runs", "--name", name, "--fresh"]):
+    ended = torch_ppo.main([*words, "--out", "runs", "--name", name, "--fresh"])
+    if ended == 130:
+        raise KeyboardInterrupt
+    if ended:
         raise ValueError(f"train: {name} failed")
     store(Path("runs") / name, name)
 
@@ -267,7 +270,9 @@ def main(words: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--tasks", metavar="A,B", help="only these; the others stay as they are")
-    parser.add_argument("--jobs", type=int, default=JOBS, help=f"of each of {REPLICATIONS} runs")
+    parser.add_argument(
+        "--jobs", type=whole(1000), default=JOBS, help=f"of each of {REPLICATIONS} runs"
+    )
     parser.add_argument(
         "--train", action="store_true", help="train first, where there are settings"
     )
@@ -285,6 +290,9 @@ def main(words: Sequence[str] | None = None) -> int:
     except (ValueError, ImportError, OSError) as error:
         print(f"baselines.leaderboard: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("baselines.leaderboard: interrupted; what was done is kept", file=sys.stderr)
+        return 130
     print(f"written: {RESULTS}, {PAGE}")
     return 0
 
