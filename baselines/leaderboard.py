@@ -21,12 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from baselines.agreement import versions
-from lbgym import simulate, stats, suite, theory
+from lbgym import simulate, suite, theory
 from lbgym.cli import Parser, seeds, whole
-from lbgym.simulate import Result
+from lbgym.simulate import Result, paired_difference
 from lbgym.standings import AGENT, kinds_of, scaled
 from lbgym.stats import Estimate, as_plain
 from lbgym.suite import Task
@@ -74,18 +72,8 @@ def run(task: Task, policy: Any, kind: str, jobs: int, training: Any = None) -> 
 
 
 def paired(task: Task, one: Result, other: Result) -> Estimate:
-    """The task's cost of `one` minus that of `other`, paired by batch.
-
-    Batches of agents that decide at other moments than arrivals do not end at the same arrival, so
-    the difference is of two ratios, each made linear about its mean.
-    """
-    parts = []
-    for result in (one, other):
-        costs, arrivals = result.batch_costs()
-        mean = costs.sum() / arrivals.sum()
-        parts.append(mean + (costs - mean * arrivals) / arrivals.mean())
-    difference = parts[0] - parts[1]
-    return scaled(stats.ratio(difference, np.ones(len(difference))), task.factor)
+    """The task's cost of `one` minus that of `other`, paired by batch."""
+    return scaled(paired_difference(one, other), task.factor)
 
 
 def models(task: Task) -> list[Path]:

@@ -198,6 +198,28 @@ def test_ctrl_c_before_the_first_decision_is_one_line(tmp_path, monkeypatch, cap
     assert ppo.main([f"--out={tmp_path}", "--name=a", "--resume", "--evaluate=0"]) == 0
 
 
+# --- every kind of system -------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("env", "rule"),
+    [("lbgym/CarSharing-v0", "least-parked"), ("lbgym/FlowNetwork-v0", "fixed-rate(1)")],
+)
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+def test_stations_and_flows_are_trained_saved_and_compared(env, rule, algorithm, tmp_path, capsys):
+    others = {"env": env, "start": "empty", "policy": "mlp", "algorithm": algorithm, "name": "a"}
+    sizes = {"evaluate": 1000, "replications": 2}
+    assert ppo.main(words(tmp_path, "--against", rule, **others, **sizes)) == 0
+    assert f"{rule}; the model's minus it" in capsys.readouterr().out
+    assert ppo.main([f"--out={tmp_path}", "--name=a", "--resume"]) == 0  # no rule of servers
+
+
+def test_an_unknown_rival_is_told_before_the_training(tmp_path, capsys):
+    given = words(tmp_path, "--against", "jsqq", system="small")
+    status, line = ended(ppo, given, capsys)
+    assert status == 2
+    assert "did you mean 'jsq'?" in line
+    assert not list(tmp_path.iterdir())
+
+
 # --- search ---------------------------------------------------------------------------------------
 @pytest.mark.skipif(util.find_spec("optuna") is None, reason="needs Optuna")
 def test_a_search_is_of_one_task_and_its_file_may_break(tmp_path, capsys):

@@ -33,6 +33,7 @@ from typing import Any
 import gymnasium as gym
 
 import lbgym
+from lbgym.agent_runs import as_agent
 from lbgym.cli import Parser
 from lbgym.suggest import unknown
 from training.arguments import argument, check_counts, check_environment, from_file, read, resumed
@@ -85,7 +86,7 @@ class Args:
     replications: int = argument(64, "of the evaluation")
     against: Sequence[str] = argument(
         ["pull(fallback=weighted-random, choice=fastest)", "pull(fallback=wrr, choice=fastest)"],
-        "policies to compare with",
+        "policies to compare with; of another kind of system none",
     )
 
     def __post_init__(self) -> None:
@@ -159,7 +160,11 @@ def from_words(words: Sequence[str] | None) -> Args:
         given |= {"out": args.out, "name": args.name}
         args = Args(**resumed(stored_arguments(args.notes), given, FREE))
     check(args)
-    make_env(args).close()  # says now what is wrong with it
+    system: Any = make_env(args).unwrapped.system  # type: ignore[attr-defined]
+    if "against" not in given and not isinstance(system, lbgym.System):
+        args.against = []  # the rules of the default are for servers
+    for policy in args.against if args.evaluate else ():
+        _ = as_agent(policy) or lbgym.policies.make(policy, system)
     if not resume and args.folder.exists():
         if not fresh:
             raise ValueError(
