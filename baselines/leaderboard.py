@@ -1,7 +1,7 @@
 """Classical, learned and optimal policies on the suite: scores, times, paired differences.
 
     python -m baselines.leaderboard                        # all tasks, about half an hour
-    python -m baselines.leaderboard --tasks cars,migrate   # these again, the others as they are
+    python -m baselines.leaderboard --tasks cars migrate   # these again, the others as they are
     python -m baselines.leaderboard --train --seeds 0-2    # train what has settings, then the above
 
 Learned agents are folders under baselines/models/, settings for training them under
@@ -257,7 +257,9 @@ def main(words: Sequence[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--tasks", metavar="A,B", help="only these; the others stay as they are")
+    parser.add_argument(
+        "--tasks", nargs="+", metavar="TASK", help="only these; the others stay as they are"
+    )
     parser.add_argument(
         "--jobs", type=whole(1000), default=JOBS, help=f"of each of {REPLICATIONS} runs"
     )
@@ -267,7 +269,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=seeds, default=[0, 1, 2], help="of the trainings")
     options = parser.parse_args(words)
     try:
-        tasks = suite.read(options.tasks.split(",") if options.tasks else None)
+        tasks = suite.read(options.tasks)
         if options.train:
             for task in (t for t in tasks if (SETTINGS / f"{t.name}.toml").is_file()):
                 for seed in options.seeds:
