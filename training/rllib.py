@@ -15,6 +15,7 @@ where there is room. OUT/NAME holds the checkpoint, from which --resume goes on.
 import argparse
 import json
 import math
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -191,14 +192,22 @@ def main(words: Sequence[str] | None = None) -> int:
         allow_abbrev=False,
     )
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint")
+    parser.add_argument("--fresh", action="store_true", help="replace the checkpoint")
     try:
         given = read(parser, Args, words)
-        resume = given.pop("resume")
+        resume, fresh = given.pop("resume"), given.pop("fresh")
         args = Args(**given)
         check(args)
+        folder = args.checkpoint.parent
         if resume and not args.checkpoint.is_dir():
-            raise ValueError(f"resume: no training was begun in {args.checkpoint.parent}")
+            raise ValueError(f"resume: no training was begun in {folder}")
+        if args.checkpoint.is_dir() and not (resume or fresh or args.trials):
+            raise ValueError(
+                f"{folder}: is there already; --resume goes on with it, --fresh replaces it"
+            )
         connect(args)
+        if fresh and args.checkpoint.is_dir():
+            shutil.rmtree(args.checkpoint)
         if args.trials:
             print(json.dumps(search(args)))
         else:
