@@ -54,7 +54,7 @@ $(VENV)-%/.installed: pyproject.toml training/requirements-%.txt
 
 rllib: $(VENV)-rllib/.installed ## PPO of RLlib on Ray: two nodes, one of them lost on the way
 	$(VENV)-rllib/bin/python -m pytest tests/test_rllib.py
-	$(VENV)-rllib/bin/python -m training.rllib --name make-rllib --system pair-1-10 \
+	$(VENV)-rllib/bin/python -m training.rllib --name make-rllib --fresh --system pair-1-10 \
 		--environment '{"observe": ["queue", "speed"]}' --horizon 200 --iterations 60
 
 torchrl: $(VENV)-torchrl/.installed ## TorchRL's collector on a native vector environment

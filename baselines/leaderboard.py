@@ -1,7 +1,7 @@
 """Classical, learned and optimal policies on the suite: scores, times, paired differences.
 
     python -m baselines.leaderboard                        # all tasks, about half an hour
-    python -m baselines.leaderboard --tasks cars,migrate   # these again, the others as they are
+    python -m baselines.leaderboard --tasks cars migrate   # these again, the others as they are
     python -m baselines.leaderboard --train --seeds 0-2    # train what has settings, then the above
 
 Learned agents are folders under baselines/models/, settings for training them under
@@ -21,12 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from baselines.agreement import versions
-from lbgym import simulate, stats, suite, theory
-from lbgym.cli import Parser, seeds
-from lbgym.simulate import Result
+from lbgym import simulate, suite, theory
+from lbgym.cli import Parser, seeds, whole
+from lbgym.simulate import Result, paired_difference
 from lbgym.standings import AGENT, kinds_of, scaled
 from lbgym.stats import Estimate, as_plain
 from lbgym.suite import Task
@@ -75,18 +73,8 @@ def run(task: Task, policy: Any, kind: str, jobs: int, training: Any = None) -> 
 
 
 def paired(task: Task, one: Result, other: Result) -> Estimate:
-    """The task's cost of `one` minus that of `other`, paired by batch.
-
-    Batches of agents that decide at other moments than arrivals do not end at the same arrival, so
-    the difference is of two ratios, each made linear about its mean.
-    """
-    parts = []
-    for result in (one, other):
-        costs, arrivals = result.batch_costs()
-        mean = costs.sum() / arrivals.sum()
-        parts.append(mean + (costs - mean * arrivals) / arrivals.mean())
-    difference = parts[0] - parts[1]
-    return scaled(stats.ratio(difference, np.ones(len(difference))), task.factor)
+    """The task's cost of `one` minus that of `other`, paired by batch."""
+    return scaled(paired_difference(one, other), task.factor)
 
 
 def models(task: Task) -> list[Path]:
@@ -264,7 +252,10 @@ def train(task: Task, seed: int) -> None:
 
     name = f"{task.name}-{seed}"
     words = ["--settings", str(SETTINGS / f"{task.name}.toml"), "--seed", str(seed)]
-    if torch_ppo.main([*words, "--out", "runs", "--name", name, "--fresh"]):
+    ended = torch_ppo.main([*words, "--out", "runs", "--name", name, "--fresh"])
+    if ended == 130:
+        raise KeyboardInterrupt
+    if ended:
         raise ValueError(f"train: {name} failed")
     store(Path("runs") / name, name)
 
@@ -284,15 +275,17 @@ def main(words: Sequence[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--tasks", metavar="A,B", help="only these; the others stay as they are")
-    parser.add_argument("--jobs", type=int, help=f"of each of {REPLICATIONS} runs")
+    parser.add_argument(
+        "--tasks", nargs="+", metavar="TASK", help="only these; the others stay as they are"
+    )
+    parser.add_argument("--jobs", type=whole(1000), help=f"of each of {REPLICATIONS} runs")
     parser.add_argument(
         "--train", action="store_true", help="train first, where there are settings"
     )
     parser.add_argument("--seeds", type=seeds, default=[0, 1, 2], help="of the trainings")
     options = parser.parse_args(words)
     try:
-        tasks = suite.read(options.tasks.split(",") if options.tasks else None)
+        tasks = suite.read(options.tasks)
         if options.train:
             for task in (t for t in tasks if (SETTINGS / f"{t.name}.toml").is_file()):
                 for seed in options.seeds:
@@ -304,6 +297,9 @@ def main(words: Sequence[str] | None = None) -> int:
     except (ValueError, ImportError, OSError) as error:
         print(f"baselines.leaderboard: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("baselines.leaderboard: interrupted; what was done is kept", file=sys.stderr)
+        return 130
     print(f"written: {RESULTS}, {PAGE}")
     return 0
 

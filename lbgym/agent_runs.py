@@ -69,11 +69,14 @@ class AgentGroup:
         wanted = {
             k: v for k, v in wanted.items() if k in known - {"info", "horizon_time", "system"}
         }
-        self.runs = [AgentRun(kind(system, **wanted), g) for g in generators]
-        if hasattr(agent, "check"):
-            agent.check(self.runs[0].env)
         self.agent = agent
         self.name = str(getattr(agent, "name", type(agent).__name__))
+        try:
+            self.runs = [AgentRun(kind(system, **wanted), g) for g in generators]
+        except ValueError as error:
+            raise ValueError(f"{self.name}: does not fit {system.describe()}: {error}") from None
+        if hasattr(agent, "check"):
+            agent.check(self.runs[0].env)
         self.information = str(getattr(agent, "information", "what its environment shows"))
         self.deterministic = bool(getattr(agent, "deterministic", True))
         policy: Any = getattr(agent, "policy", None)

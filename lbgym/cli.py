@@ -265,7 +265,7 @@ def _bench_arguments(commands: Any) -> None:
         lbgym bench --systems thousand --policies pull "jsq(2)" sed --against pull
         lbgym bench --systems cars flow-rate
         lbgym bench --suite --quick
-        lbgym bench --suite --tasks pair-1-10,cars
+        lbgym bench --suite --tasks pair-1-10 cars
         lbgym bench --suite --tasks cars --policies model:runs/cars-0
         lbgym bench --policies pull model:runs/ppo --replications 16 --jobs 100000 --out ppo
         """,
@@ -274,7 +274,7 @@ def _bench_arguments(commands: Any) -> None:
         "--systems", nargs="+", metavar="SYSTEM", help=f"{SYSTEM_HELP} (default flagship)"
     )
     parser.add_argument("--suite", action="store_true", help="the tasks of the suite, scored")
-    parser.add_argument("--tasks", metavar="A,B", help="only these tasks of the suite")
+    parser.add_argument("--tasks", nargs="+", metavar="TASK", help="only these of the suite")
     parser.add_argument(
         "--quick", action="store_true", help="the suite with 100000 jobs and 2 seeds"
     )
@@ -708,7 +708,7 @@ def _suite(options: argparse.Namespace) -> None:
             raise ValueError(f"--{name.replace('_', '-')}: means nothing with --suite")
     if options.policies and not options.tasks:
         raise ValueError("--policies: with --suite needs --tasks, the tasks they are for")
-    tasks = suite.read([x.strip() for x in options.tasks.split(",")] if options.tasks else None)
+    tasks = suite.read(options.tasks)
     with progress_bar("bench") as progress:
         found = run_suite(
             tasks,

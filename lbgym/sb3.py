@@ -11,7 +11,6 @@ An SB3 file is a pickle: load only what you trust.
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import zlib
@@ -27,7 +26,7 @@ from numpy.typing import NDArray
 
 from lbgym import torch_agent
 from lbgym._version import __version__
-from lbgym.envs.observation import COLUMNS
+from lbgym.torch_agent import check_alike, described, listed, read_settings, write_settings
 
 try:
     import torch
@@ -255,6 +254,8 @@ def save_agent(
         JSON-able notes on how it was trained.
     """
     inner = _unwrapped(model.get_env() if env is None else env)
+    if inner.spec is None:
+        raise ValueError("save_agent: needs an environment made by gym.make, which knows its id")
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
     settings = {
@@ -270,30 +271,6 @@ def save_agent(
     return path
 
 
-def described(env: Any) -> dict[str, Any]:
-    """What an agent must know of the environment it was trained in; JSON-able."""
-    if env.spec is None:
-        raise ValueError("save_agent: needs an environment made by gym.make, which knows its id")
-    kwargs = dict(env.spec.kwargs)
-    kwargs["system"] = env.system.to_dict()
-    if kwargs.get("observe") is None:
-        kwargs["observe"] = [*env.columns, *env.context]
-    if kwargs.get("action") is None and env.action == "candidate":
-        kwargs["action"] = f"candidate({env.samples})"
-    elif kwargs.get("action") is None:
-        kwargs["action"] = env.action
-    return {
-        "env": env.spec.id,
-        "environment": kwargs,
-        "columns": list(env.columns),
-        "context": list(env.context),
-        "observation_shape": list(env.observation_space.shape),
-        "action": env.action,
-        "actions": int(env.action_space.n),
-        "servers": int(env.system.servers),
-    }
-
-
 def versions() -> dict[str, str]:
     """Of everything that a model depends on."""
     found = {"lbgym": __version__, "python": platform.python_version()}
@@ -303,13 +280,6 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
-
-
-def write_settings(folder: Path, settings: dict[str, Any]) -> None:
-    """Replace settings.json at once, so that no reader ever sees half of it."""
-    new = folder / f"{SETTINGS}.new"
-    new.write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
-    new.replace(folder / SETTINGS)
 
 
 # --- loading --------------------------------------------------------------------------------------
@@ -348,26 +318,8 @@ class Agent:
 
     def check(self, env: Any) -> None:
         """Raise ValueError that says in what `env` differs from the environment of the training."""
-        env = env.unwrapped
-        was = self.settings
-        seen, shown = (self.columns, self.context), (env.columns, env.context)
-        if seen != shown:
-            raise ValueError(
-                f"{self.name}: trained on the columns {_listed(seen)}, this environment shows "
-                f"{_listed(shown)}"
-            )
-        if env.action != was["action"]:
-            raise ValueError(
-                f"{self.name}: trained with action={was['action']!r}, this environment has "
-                f"{env.action!r}"
-            )
-        moved = was["environment"]["system"].get("migration_rate", 0) > 0
-        if env.system.migrates != moved:
-            raise ValueError(
-                f"{self.name}: trained on a system whose jobs {'' if moved else 'do not '}migrate, "
-                f"asked on one whose jobs {'do not' if moved else 'do'}"
-            )
-        self._policy(int(env.observation_space.shape[0]))
+        check_alike(self.name, self.settings, env.unwrapped)
+        self._policy(int(env.unwrapped.observation_space.shape[0]))
 
     def predict(
         self,
@@ -435,11 +387,12 @@ class Agent:
         if rest or rows < 1:
             raise ValueError(
                 f"{self.name}: trained on observations of {self.settings['observation_shape'][0]} "
-                f"values ({_listed((self.columns, self.context))}), got {width}"
+                f"values ({listed(self.columns, self.context)}), got {width}"
             )
         policy = self.model.policy
         if not isinstance(policy, _OfTables):
-            was, what = self.settings["actions"], _ROWS[self.settings["action"].partition("(")[0]]
+            action = self.settings["action"].partition("(")[0]
+            was, what = self.settings["actions"], _ROWS.get(action, "choices")
             raise ValueError(
                 f"{self.name}: trained on {was} {what}, asked on {rows}; only a TablePolicy takes "
                 "another number"
@@ -459,18 +412,13 @@ _KNOWS = {
     "messages": ("message", "message_order", "message_age"),
     "d probes": ("queue_probed", "last_probe"),
     "speeds": ("speed",),
-    "own memory": ("sent", "sent_age", "last_probe", "sent_since_probe", "probe_age"),
+    "own memory": ("sent", "sent_age", "backlog", "last_probe", "sent_since_probe", "probe_age"),
 }
 
 
 def _information(columns: Sequence[str]) -> str:
     known = [what for what, names in _KNOWS.items() if set(names) & set(columns)]
     return ", ".join(known) or "none"
-
-
-def _listed(names: tuple[Sequence[str], Sequence[str]]) -> str:
-    columns, context = names
-    return ", ".join(columns) + (f"; {', '.join(context)}" if context else "")
 
 
 def load_agent(path: str | os.PathLike[str]) -> Any:
@@ -491,43 +439,6 @@ def load_agent(path: str | os.PathLike[str]) -> Any:
     settings = read_settings(folder, f"model:{path}")
     model = _load_model(folder / MODEL, settings, f"model:{path}")
     return Agent(model, settings, os.fspath(path))
-
-
-def read_settings(folder: Path, name: str) -> dict[str, Any]:
-    """settings.json of a folder, checked."""
-    try:
-        settings: dict[str, Any] = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
-        missing = [key for key in _KEYS if key not in settings]
-    except FileNotFoundError:
-        raise ValueError(
-            f"{name}: {SETTINGS} is missing in {folder}; save models with lbgym.sb3.save_agent"
-        ) from None
-    except (OSError, ValueError, TypeError) as error:
-        raise ValueError(f"{name}: {folder / SETTINGS} cannot be read ({error})") from None
-    if missing:
-        raise ValueError(f"{name}: {folder / SETTINGS} lacks {', '.join(missing)}")
-    if settings["format"] != FORMAT:
-        raise ValueError(
-            f"{name}: saved in format {settings['format']}, this lbgym reads format {FORMAT}"
-        )
-    for column in (*settings["columns"], *settings["context"]):
-        if column not in COLUMNS:
-            raise ValueError(f"{name}: trained on a column {column!r} which this lbgym lacks")
-    return settings
-
-
-_KEYS = (
-    "format",
-    "algorithm",
-    "env",
-    "environment",
-    "columns",
-    "context",
-    "observation_shape",
-    "action",
-    "actions",
-    "deterministic",
-)
 
 
 def _no_rate(_progress: float) -> float:

@@ -605,9 +605,9 @@ class Comparison:
 def paired_difference(one: Result, other: Result) -> Estimate:
     """Cost of `one` minus cost of `other`, paired by batch; both from equal seeds and jobs."""
     (mine, arrivals), (theirs, others) = one.batch_costs(), other.batch_costs()
-    if len(arrivals) != len(others) or not np.array_equal(arrivals, others):
+    if not stats.pairable(arrivals, others):
         raise ValueError("paired difference: both results must come from equal jobs and seeds")
-    return stats.difference(mine, theirs, arrivals)
+    return stats.difference(mine, theirs, arrivals, others)
 
 
 def compare(system: Any, policies: Sequence[Any], **same: Any) -> Comparison:

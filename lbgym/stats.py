@@ -141,9 +141,24 @@ def probability(events: Floats, trials: Floats) -> Estimate:
     return Estimate(mean, low, high)
 
 
-def difference(one: Floats, other: Floats, below: Floats) -> Estimate:
-    """Paired difference of two ratios with a common denominator, by batch."""
-    return ratio(one - other, below)
+def difference(one: Floats, other: Floats, below: Floats, others: Floats | None = None) -> Estimate:
+    """Paired difference of two ratios, by batch, with a common denominator or (`others`) two.
+
+    Of two ratios each is made linear about its mean: a batch of an agent that decides at other
+    moments than arrivals ends a few arrivals later.
+    """
+    if others is None or np.array_equal(below, others):
+        return ratio(one - other, below)
+    linear = []
+    for above, under in ((one, below), (other, others)):
+        mean = above.sum() / under.sum()
+        linear.append(mean + (above - mean * under) / under.mean())
+    return ratio(linear[0] - linear[1], np.ones(len(one)))
+
+
+def pairable(below: Floats, others: Floats) -> bool:
+    """Whether two runs have the same batches, but for some arrivals at their ends."""
+    return len(below) == len(others) and bool(np.isclose(below.sum(), others.sum(), rtol=0.1))
 
 
 def total_cost(

@@ -119,9 +119,9 @@ def _difference(mine: dict[int, Row], base: dict[int, Row]) -> Estimate | None:
         return None
     one, arrivals = map(np.concatenate, zip(*(mine[s].batch_costs() for s in common), strict=True))
     other, others = map(np.concatenate, zip(*(base[s].batch_costs() for s in common), strict=True))
-    if not np.array_equal(arrivals, others):  # one of them ended early
+    if not stats.pairable(arrivals, others):  # one of them ended early
         return None
-    return stats.difference(one, other, arrivals)
+    return stats.difference(one, other, arrivals, others)
 
 
 def excludes_zero(difference: Estimate | None) -> bool:

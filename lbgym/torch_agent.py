@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lbgym import ENVIRONMENTS
 from lbgym._version import __version__
 
 try:
@@ -31,6 +32,18 @@ __all__ = ["ALGORITHM", "Network", "Shape", "TorchAgent", "is_torch_agent", "loa
 
 ALGORITHM, FORMAT = "lbgym:torch-ppo", 1
 WEIGHTS, SETTINGS = "model.zip", "settings.json"
+KEYS: dict[str, type] = {  # of settings.json
+    "format": int,
+    "algorithm": str,
+    "env": str,
+    "environment": dict,
+    "columns": list,
+    "context": list,
+    "observation_shape": list,
+    "action": str,
+    "actions": int,
+    "deterministic": bool,
+}
 SHARES = {  # shown as x / (1 + x)
     *("message_age", "sent", "sent_age", "sent_since_read", "limit", "capacity", "queue"),
     *("backlog", "last_probe", "sent_since_probe", "probe_age"),
@@ -298,20 +311,8 @@ class TorchAgent:
 
     def check(self, env: Any) -> None:
         """Raise ValueError that says in what `env` differs from the environment of the training."""
-        env, was = env.unwrapped, self.settings
-        seen = ([*was["columns"]], [*was["context"]])
-        shown = ([*env.columns], [*env.context])
-        if seen != shown:
-            raise ValueError(
-                f"{self.name}: trained on the columns {_listed(seen)}, this environment shows "
-                f"{_listed(shown)}"
-            )
-        if env.action != was["action"]:
-            raise ValueError(
-                f"{self.name}: trained with action={was['action']!r}, this environment has "
-                f"{env.action!r}"
-            )
-        self._check_width(int(env.observation_space.shape[0]))
+        check_alike(self.name, self.settings, env.unwrapped)
+        self._check_width(int(env.unwrapped.observation_space.shape[0]))
 
     def _check_width(self, width: int) -> None:
         if width == self._numbers:
@@ -344,8 +345,28 @@ class TorchAgent:
         return logits.argmax(axis=1).reshape(observation.shape[:-1]), state
 
 
-def _listed(names: tuple[Sequence[str], Sequence[str]]) -> str:
-    columns, context = names
+def check_alike(name: str, was: Mapping[str, Any], env: Any) -> None:
+    """Raise ValueError that says in what `env` differs from what an agent's settings describe."""
+    seen, shown = (was["columns"], was["context"]), ([*env.columns], [*env.context])
+    if seen != shown:
+        raise ValueError(
+            f"{name}: trained on the columns {listed(*seen)}, this environment shows "
+            f"{listed(*shown)}"
+        )
+    if env.action != was["action"]:
+        raise ValueError(
+            f"{name}: trained with action={was['action']!r}, this environment has {env.action!r}"
+        )
+    moved = was["environment"]["system"].get("migration_rate", 0) > 0
+    if getattr(env.system, "migrates", False) != moved:
+        raise ValueError(
+            f"{name}: trained on a system whose jobs {'' if moved else 'do not '}migrate, "
+            f"asked on one whose jobs {'do not' if moved else 'do'}"
+        )
+
+
+def listed(columns: Sequence[str], context: Sequence[str]) -> str:
+    """The names of what an observation shows."""
     return ", ".join(columns) + (f"; {', '.join(context)}" if context else "")
 
 
@@ -355,9 +376,11 @@ def described(env: Any) -> dict[str, Any]:
     inner = env.unwrapped
     kwargs = dict(inner.spec.kwargs)
     kwargs["system"] = inner.system.to_dict()
-    kwargs.setdefault("observe", [*inner.columns, *inner.context])
-    candidates = f"candidate({inner.samples})" if inner.action == "candidate" else inner.action
-    kwargs.setdefault("action", candidates)
+    if kwargs.get("observe") is None:
+        kwargs["observe"] = [*inner.columns, *inner.context]
+    if kwargs.get("action") is None:
+        samples = f"({inner.samples})" if inner.action == "candidate" else ""
+        kwargs["action"] = inner.action + samples
     return {
         "env": inner.spec.id,
         "environment": json.loads(json.dumps(kwargs, default=list)),
@@ -404,6 +427,51 @@ def write_settings(folder: Path, settings: Mapping[str, Any]) -> None:
     new.replace(folder / SETTINGS)
 
 
+def read_settings(folder: Path, name: str) -> dict[str, Any]:
+    """settings.json of an agent's folder, checked."""
+    try:
+        settings: dict[str, Any] = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
+        missing = [key for key in KEYS if key not in settings]
+    except FileNotFoundError:
+        raise ValueError(
+            f"{name}: {SETTINGS} is missing in {folder}; save models with lbgym.sb3.save_agent"
+        ) from None
+    except (OSError, ValueError, TypeError) as error:
+        raise ValueError(f"{name}: {folder / SETTINGS} cannot be read ({error})") from None
+    if missing:
+        raise ValueError(f"{name}: {folder / SETTINGS} lacks {', '.join(missing)}")
+    for key, kind in KEYS.items():
+        if not isinstance(settings[key], kind):
+            raise ValueError(
+                f"{name}: {folder / SETTINGS}: {key} must be of type {kind.__name__}, "
+                f"got {settings[key]!r}"
+            )
+    if settings["format"] != FORMAT:
+        raise ValueError(
+            f"{name}: saved in format {settings['format']}, this lbgym reads format {FORMAT}"
+        )
+    if settings["env"] not in ENVIRONMENTS:
+        raise ValueError(
+            f"{name}: trained in {settings['env']!r}, which this lbgym lacks "
+            f"(it has {', '.join(ENVIRONMENTS)})"
+        )
+    known = _columns()
+    for column in (*settings["columns"], *settings["context"]):
+        if column not in known:
+            raise ValueError(f"{name}: trained on a column {column!r} which this lbgym lacks")
+    return settings
+
+
+def _columns() -> set[str]:
+    """All that an environment may show."""
+    from lbgym.envs import car_sharing, flow_network, observation
+
+    return {
+        *(*observation.COLUMNS, *observation.CLASS_COLUMNS),
+        *(*car_sharing.COLUMNS, *car_sharing.CONTEXT, *flow_network.SHOWN),
+    }
+
+
 def is_torch_agent(path: str | os.PathLike[str]) -> bool:
     """Whether a path is the folder of such an agent."""
     try:
@@ -420,10 +488,8 @@ def load(path: str | os.PathLike[str]) -> TorchAgent:
     if not (folder / WEIGHTS).is_file():
         what = f"has no {WEIGHTS}" if folder.is_dir() else "is not the folder of a saved model"
         raise ValueError(f"{name}: {folder} {what}")
+    settings = read_settings(folder, name)
     try:
-        settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
-        if settings["format"] != FORMAT:
-            raise ValueError(f"format {settings['format']}, this lbgym reads format {FORMAT}")
         shape = Shape.from_dict(settings["network"])
         critic = settings.get("critic")
         network = Network(shape, None if critic is None else Shape.from_dict(critic))
@@ -431,4 +497,10 @@ def load(path: str | os.PathLike[str]) -> TorchAgent:
     except Exception as error:  # whatever a broken file raises
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         raise ValueError(f"{name}: {folder} cannot be loaded ({reason})") from None
+    numbers = [sum(length for _, length in shape.parts)], shape.actions
+    if numbers != (settings["observation_shape"], settings["actions"]):
+        raise ValueError(
+            f"{name}: its network takes observations of shape {numbers[0]} for {numbers[1]} "
+            f"actions, {SETTINGS} says {settings['observation_shape']} and {settings['actions']}"
+        )
     return TorchAgent(network.eval(), shape, settings, os.fspath(path))

@@ -9,6 +9,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 import lbgym
+from lbgym.envs.vector import MultiRouterVectorEnv
 
 IDS = sorted(lbgym.ENVIRONMENTS)
 
@@ -32,6 +33,11 @@ def test_the_autoreset_mode_is_told_twice(env_id, mode):
     env = gym.make_vec(env_id, num_envs=2, autoreset_mode=mode)
     assert env.metadata["autoreset_mode"] is mode
     assert env.autoreset_mode is mode
+
+
+def test_what_could_not_be_made_can_be_closed():
+    """As the `__del__` of Gymnasium 1.2 does."""
+    MultiRouterVectorEnv.__new__(MultiRouterVectorEnv).close()
 
 
 def test_an_episode_has_exactly_its_length_for_the_monitor():

@@ -169,6 +169,14 @@ def test_wrong_arguments(arguments, message):
         multiagent.env(**arguments)
 
 
+def test_wrong_agents():
+    routers = multiagent.env(**SMALL)
+    routers.reset(seed=1)
+    for ask in (routers.observe, routers.observation_space, routers.action_space):
+        with pytest.raises(ValueError, match="agent: unknown agent 'router_99', did you mean 'rou"):
+            ask("router_99")
+
+
 def test_wrong_actions():
     env = multiagent.env(**SMALL)
     env.reset(seed=0)

@@ -73,6 +73,8 @@ def test_a_training_resumes_and_a_search_finds(tmp_path, capsys):
     rows = [json.loads(x) for x in capsys.readouterr().out.splitlines() if x.startswith("{")]
     assert [row["iteration"] for row in rows] == [1, 2]
     assert [row["decisions"] for row in rows] == [200, 400]
+    assert rllib.main([*words, "--iterations=1"]) == 2
+    assert "--resume goes on with it" in capsys.readouterr().err
     assert rllib.main([*words, "--iterations=1", "--trials=2"]) == 0
     best = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert best["episode_length"] == 40.0
@@ -84,6 +86,7 @@ def test_a_training_resumes_and_a_search_finds(tmp_path, capsys):
     [
         (["--env=lbgym/MultiRuter-v0"], "did you mean 'lbgym/MultiRouter-v0'?"),
         (["--iterations=0"], "iterations: must be at least 1, got 0"),
+        (['--environment={"observ": 1}'], "unknown argument 'observ', did you mean 'observe'?"),
         (["--gamma=2"], "gamma: must be between 0 and 1"),
         (["--system=flagshop"], "did you mean 'flagship'?"),
         (["--resume", "--out=nowhere"], "resume: no training was begun in"),

@@ -98,6 +98,8 @@ def test_paired_differences_cancel_what_is_common():
     common, below = rng.normal(size=BATCHES), np.ones(BATCHES)
     one, other = common + 1 + 0.01 * rng.normal(size=BATCHES), common
     difference = stats.difference(one, other, below)
+    linear = stats.difference(one, other, below, below + 1e-9)
+    assert (linear.mean, linear.low) == pytest.approx((difference.mean, difference.low), abs=1e-6)
     assert difference.low < 1 < difference.high
     assert difference.half_width < 0.1 * ratio(one, below).half_width
 

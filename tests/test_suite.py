@@ -81,6 +81,11 @@ def test_a_value_of_the_table_is_the_simulated_cost():
     assert found["requested"].score == pytest.approx(0, abs=5)
 
 
+def test_tasks_are_named_one_by_one_or_with_commas():
+    for words in (["cars", "migrate"], ["cars,migrate"], ["cars, migrate", "cars"]):
+        assert [task.name for task in suite.read(words)] == ["cars", "migrate"]
+
+
 def test_the_command_scores_and_resumes(tmp_path, capsys):
     words = ["bench", "--suite", "--tasks", "flow-rate", "--jobs", "5000", "--seeds", "0"]
     words += ["--workers", "1", "--out", str(tmp_path), "--json"]

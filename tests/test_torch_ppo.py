@@ -2,14 +2,14 @@
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from lbgym import simulate, suite, torch_agent  # noqa: E402
+from lbgym import compare, simulate, suite, torch_agent  # noqa: E402
 from lbgym.envs import DispatchEnv  # noqa: E402
 from lbgym.sb3 import load_agent  # noqa: E402
 from training import torch_ppo  # noqa: E402
@@ -111,7 +111,7 @@ def test_a_resumed_training_is_an_uninterrupted_one(tmp_path, network):
     half = Learner(args)
     half.run(64)
     half.write(args.saved)
-    rest = torch_ppo.begun(args, resume=True, fresh=False)
+    rest = torch_ppo.begun(asdict(args), resume=True, fresh=False)
     assert (rest.steps, half.steps) == (64, 64)
     rest.run()
     assert (rest.steps, rest.average) == (whole.steps, whole.average)
@@ -134,7 +134,7 @@ def test_a_rule_is_imitated_first_and_a_resumed_imitation_is_an_uninterrupted_on
     half = Learner(args)
     half.run(256 * 20)
     half.write(args.saved)
-    rest = torch_ppo.begun(args, resume=True, fresh=False)
+    rest = torch_ppo.begun(asdict(args), resume=True, fresh=False)
     rest.run(256 * 40)
     for one, other in zip(whole.network.parameters(), rest.network.parameters(), strict=True):
         assert torch.equal(one, other)
@@ -184,6 +184,64 @@ def test_another_environment_is_refused_with_what_differs(tmp_path):
         agent.check(DispatchEnv("pair-1-10"))
     with pytest.raises(ValueError, match="trained on observations of 4 values, got 40"):
         agent.check(DispatchEnv("flagship", observe=["queue", "speed"]))
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"env": "lbgym/MultiRouter-v9"}, "trained in 'lbgym/MultiRouter-v9', which this lbgym"),
+        ({"columns": ["tea"]}, "column 'tea' which this lbgym lacks"),
+        ({"columns": 3}, "columns must be of type list, got 3"),
+        ({"environment": None}, "environment must be of type dict, got None"),
+        ({"actions": 3}, r"shape \[4\] for 2 actions, settings.json says \[4\] and 3"),
+    ],
+)
+def test_settings_of_another_version_are_named(changed, said, tmp_path):
+    folder = saved(tmp_path)
+    settings = json.loads((folder / "settings.json").read_text())
+    (folder / "settings.json").write_text(json.dumps(settings | changed))
+    with pytest.raises(ValueError, match=said):
+        load_agent(folder)
+
+
+@pytest.mark.parametrize("key", torch_agent.KEYS)
+def test_settings_that_lack_something_are_named(key, tmp_path):
+    folder = saved(tmp_path)
+    settings = json.loads((folder / "settings.json").read_text())
+    del settings[key]
+    (folder / "settings.json").write_text(json.dumps(settings))
+    with pytest.raises(ValueError, match=f"settings.json lacks {key}"):
+        load_agent(folder)
+
+
+@pytest.mark.parametrize("task", ["cars", "flow-rate", "migrate"])
+def test_a_model_that_decides_at_other_moments_than_arrivals_is_compared(task):
+    from baselines import leaderboard
+
+    given, rule = suite.get(task), suite.get(task).rules[-1]
+    model, sizes = f"model:{leaderboard.MODELS / task}-0", {"jobs": 2000, "replications": 8}
+    found = compare(given.system, [rule, model], move_cost=given.move_cost, **sizes)
+    first, second = found.results
+    gap = second.cost.mean - first.cost.mean
+    assert found.differences[1].mean == pytest.approx(gap, rel=1e-9)
+    assert 0 < found.differences[1].half_width < first.cost.half_width + second.cost.half_width
+
+
+@pytest.mark.parametrize(
+    ("model", "system", "said"),
+    [
+        ("cars-0", "pair-1-10", r"cars-0: does not fit 2 servers .*: action: .*'operator'"),
+        ("pair-1-10-0", "cars", r"pair-1-10-0: does not fit 4 stations .*: action: .*'server'"),
+        ("heavy-0", "pair-1-10", r"heavy-0: does not fit 2 servers .*: observe: 'work' needs"),
+        ("flagship-0", "flagship-migrating", r"trained on a system whose jobs do not migrate"),
+        ("pair-1-10-0", "flagship", r"trained on observations of 4 values, got 40"),
+    ],
+)
+def test_a_stored_model_says_why_it_does_not_fit_another_system(model, system, said):
+    from baselines import leaderboard
+
+    with pytest.raises(ValueError, match=said):
+        simulate(system, f"model:{leaderboard.MODELS / model}", jobs=200)
 
 
 def test_a_damaged_file_is_one_clear_error(tmp_path):

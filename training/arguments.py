@@ -6,14 +6,18 @@ command line, a table in TOML) or Sequence (of texts).
 
 import argparse
 import json
+import sys
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, field, fields
 from pathlib import Path
 from typing import Any, get_origin
 
+from gymnasium.envs.registration import load_env_creator
+
+import lbgym
 from lbgym.cli import whole
-from lbgym.suggest import unknown
+from lbgym.suggest import arguments_of, unknown
 
 NAMES = {
     int: "a whole number",
@@ -22,6 +26,7 @@ NAMES = {
     Mapping: "a table",
     Sequence: "a list of texts",
 }
+LAST_SEED = 2**32 - 1
 
 
 def argument(default: Any, help: str) -> Any:
@@ -112,3 +117,45 @@ def _fits(value: Any, takes: Any) -> bool:
     if takes is Sequence:
         return isinstance(value, list) and all(isinstance(x, str) for x in value)
     return isinstance(value, takes) and not isinstance(value, bool)
+
+
+# --- what does not fit ----------------------------------------------------------------------------
+def check_counts(args: Any, least: Mapping[str, int]) -> None:
+    """Raise ValueError for a field below what is its least, and for a seed that is none."""
+    for name, bound in least.items():
+        if getattr(args, name) < bound:
+            raise ValueError(f"{name}: must be at least {bound}, got {getattr(args, name)}")
+    seed = getattr(args, "seed", 0)
+    if not 0 <= seed <= LAST_SEED:
+        raise ValueError(f"seed: must be between 0 and {LAST_SEED}, got {seed}")
+
+
+def check_environment(env_id: str, given: Mapping[str, Any], own: Sequence[str] = ()) -> None:
+    """Raise ValueError for an argument that an environment lacks or that the script says itself."""
+    kind: Any = load_env_creator(lbgym.ENVIRONMENTS[env_id])
+    known = [x for x in arguments_of(kind.TASK.__init__) if x not in ("defaults", *own)]
+    for name in given:
+        if name not in known:
+            raise ValueError(f"environment: {unknown('argument', name, known)}")
+
+
+def resumed(stored: Mapping[str, Any], given: Mapping[str, Any], free: Sequence[str]) -> Any:
+    """The arguments of a training that goes on: its own, with new values of those in `free`.
+
+    Raises ValueError for a new value of any other: what was trained so far was trained by the old.
+    """
+    for name, value in given.items():
+        if name not in free and value != stored.get(name, value):
+            raise ValueError(
+                f"resume: {name} was {stored[name]!r} and must stay so, got {value!r} "
+                f"(free: {', '.join(free)})"
+            )
+    return {**stored, **given}
+
+
+def missing(module: str, said: str) -> BaseException:
+    """What to raise for an extra that is not there: a command ends with one line and status 2."""
+    if module != "__main__":
+        return ImportError(said)
+    print(f"training.{Path(sys.argv[0]).stem}: error: {said}", file=sys.stderr)
+    return SystemExit(2)

@@ -8,9 +8,10 @@ from typing import Any
 
 from lbgym.cli import progress_bar
 from lbgym.report import show, show_difference
-from lbgym.sb3 import load_agent, read_settings, write_settings
+from lbgym.sb3 import load_agent
 from lbgym.simulate import Result, paired_difference, simulate
 from lbgym.stats import Estimate, as_plain
+from lbgym.torch_agent import read_settings, write_settings
 
 CHOICE_SEED, SEED = 2_000_003, 1_000_003  # random numbers that no training uses
 

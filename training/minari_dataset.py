@@ -17,14 +17,14 @@ import numpy as np
 
 import lbgym
 from lbgym.cli import Parser
-from training.arguments import argument, read
+from training.arguments import argument, check_counts, missing, read
 
 try:
     import minari
+    from minari.dataset.minari_dataset import parse_dataset_id
 except ImportError as error:
-    raise ImportError(
-        f"this example needs Minari ({error}): pip install 'minari[hdf5,create]==0.5.4' pillow"
-    ) from None
+    said = f"needs Minari ({error}): pip install 'minari[hdf5,create]==0.5.4' pillow"
+    raise missing(__name__, said) from None
 
 
 @dataclass
@@ -52,6 +52,8 @@ def record(args: Args) -> list[float]:
     )
     collector = minari.DataCollector(env, record_infos=False)
     returns = [play(collector, args.policy, args.seed + k) for k in range(args.episodes)]
+    if args.dataset in minari.list_local_datasets():  # only now that there is another
+        minari.delete_dataset(args.dataset)
     collector.create_dataset(
         dataset_id=args.dataset,
         algorithm_name=args.policy,
@@ -103,14 +105,17 @@ def main(words: Sequence[str] | None = None) -> int:
         given = read(parser, Args, words)
         replace = given.pop("replace")
         args = Args(**given)
-        if args.dataset in minari.list_local_datasets():
-            if not replace:
-                raise ValueError(f"{args.dataset}: is there already; --replace replaces it")
-            minari.delete_dataset(args.dataset)
+        check_counts(args, {"episodes": 1, "horizon": 1})
+        parse_dataset_id(args.dataset)  # ValueError if it is none
+        if args.dataset in minari.list_local_datasets() and not replace:
+            raise ValueError(f"{args.dataset}: is there already; --replace replaces it")
         returns = record(args)
     except ValueError as error:
         print(f"training.minari_dataset: error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("training.minari_dataset: interrupted; nothing was changed", file=sys.stderr)
+        return 130
     try:
         found = check(args, returns)
     except ValueError as error:

@@ -10,13 +10,14 @@ what each router is paid for its own jobs.
 # learning, Machine Learning 8, 1992. The baseline is the running mean reward of a decision.
 
 import argparse
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from lbgym.cli import Parser
-from training.arguments import argument, read
+from training.arguments import argument, check_counts, missing, read
 
 try:
     import torch
@@ -24,9 +25,8 @@ try:
 
     from lbgym.envs import multiagent
 except ImportError as error:
-    raise ImportError(
-        f"this example needs PyTorch and PettingZoo ({error}): pip install lbgym[train,multiagent]"
-    ) from None
+    said = f"needs PyTorch and PettingZoo ({error}): pip install lbgym[train,multiagent]"
+    raise missing(__name__, said) from None
 
 
 @dataclass
@@ -100,12 +100,16 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     try:
         args = Args(**read(parser, Args, words))
-        if args.episodes < 2:
-            raise ValueError(f"episodes: must be at least 2, got {args.episodes}")
+        check_counts(args, {"horizon": 2, "episodes": 2, "width": 1})
+        if not 0 < args.learning_rate < math.inf:
+            raise ValueError(f"learning_rate: must be positive, got {args.learning_rate}")
         means = train(args)
     except ValueError as error:
         print(f"training.multiagent: error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("training.multiagent: interrupted", file=sys.stderr)
+        return 130
     part = max(1, args.episodes // 10)
     first, last = sum(means[:part]) / part, sum(means[-part:]) / part
     print(f"reward per decision: first {part} episodes {first:.3f}, last {part} {last:.3f}")

@@ -33,9 +33,10 @@ from typing import Any
 import gymnasium as gym
 
 import lbgym
+from lbgym.agent_runs import as_agent
 from lbgym.cli import Parser
 from lbgym.suggest import unknown
-from training.arguments import argument, from_file, read
+from training.arguments import argument, check_counts, check_environment, from_file, read, resumed
 
 ALGORITHMS = {
     "ppo": "stable_baselines3:PPO",
@@ -44,6 +45,10 @@ ALGORITHMS = {
     "dqn": "stable_baselines3:DQN",
 }
 WITH_TABLES = ("ppo", "maskable-ppo")
+FREE = (  # when a training goes on
+    *("timesteps", "learning_rate", "checkpoint", "threads", "out", "name"),
+    *("evaluate", "replications", "against"),
+)
 
 
 @dataclass
@@ -81,7 +86,7 @@ class Args:
     replications: int = argument(64, "of the evaluation")
     against: Sequence[str] = argument(
         ["pull(fallback=weighted-random, choice=fastest)", "pull(fallback=wrr, choice=fastest)"],
-        "policies to compare with",
+        "policies to compare with; of another kind of system none",
     )
 
     def __post_init__(self) -> None:
@@ -112,12 +117,9 @@ class Args:
 # --- arguments ------------------------------------------------------------------------------------
 def check(args: Args) -> None:
     """Raise ValueError, one sentence, for a value out of range."""
-    least = dict.fromkeys(("seed", "evaluate"), 0) | {"batch_size": 2}
     ones = ("timesteps", "n_envs", "n_steps", "epochs", "width", "threads", "checkpoint")
-    ones = (*ones, "buffer_size")
-    for name, bound in (least | dict.fromkeys((*ones, "replications"), 1)).items():
-        if getattr(args, name) < bound:
-            raise ValueError(f"{name}: must be at least {bound}, got {getattr(args, name)}")
+    ones = (*ones, "buffer_size", "replications")
+    check_counts(args, {"batch_size": 2, "evaluate": 0} | dict.fromkeys(ones, 1))
     for name in ("learning_rate", "clip_range", "reward_scale"):
         if not 0 < getattr(args, name) < math.inf:
             raise ValueError(f"{name}: must be positive, got {getattr(args, name)}")
@@ -138,6 +140,7 @@ def check(args: Args) -> None:
         raise ValueError(f"evaluate: must be 0 or at least 1000 jobs, got {args.evaluate}")
     if args.env not in lbgym.ENVIRONMENTS:
         raise ValueError(f"env: {unknown('environment', args.env, lbgym.ENVIRONMENTS)}")
+    check_environment(args.env, args.environment, own=("system",) if args.system else ())
 
 
 def from_words(words: Sequence[str] | None) -> Args:
@@ -154,9 +157,14 @@ def from_words(words: Sequence[str] | None) -> Args:
     resume, fresh = given.pop("resume"), given.pop("fresh")
     args = Args(**given)
     if resume:
-        args = Args(**{**stored_arguments(args.notes), **given})
+        given |= {"out": args.out, "name": args.name}
+        args = Args(**resumed(stored_arguments(args.notes), given, FREE))
     check(args)
-    make_env(args).close()  # says now what is wrong with it
+    system: Any = make_env(args).unwrapped.system  # type: ignore[attr-defined]
+    if "against" not in given and not isinstance(system, lbgym.System):
+        args.against = []  # the rules of the default are for servers
+    for policy in args.against if args.evaluate else ():
+        _ = as_agent(policy) or lbgym.policies.make(policy, system)
     if not resume and args.folder.exists():
         if not fresh:
             raise ValueError(
@@ -305,7 +313,8 @@ def train(args: Args, command: str = "") -> None:
         try:
             model.learn(args.timesteps - done, watch, reset_num_timesteps=not done)
         except KeyboardInterrupt:
-            watch.on_training_end()
+            if watch.begun:
+                watch.on_training_end()
             raise
     training = {
         "command": command,

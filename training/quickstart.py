@@ -24,7 +24,7 @@ from lbgym.cli import Parser, progress_bar
 from lbgym.records import Row, Settings
 from lbgym.tables import Line, Table, tables
 from training import ppo
-from training.arguments import argument, from_file, read
+from training.arguments import argument, check_counts, from_file, read
 
 SYSTEM, MIGRATING = "flagship", "flagship-migrating"
 AGAINST = "pull(fallback=weighted-random, choice=fastest)"
@@ -161,7 +161,9 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--fresh", action="store_true", help="do again what is finished")
     try:
         given = read(parser, Args, words)
-        run(Args(**given))
+        args = Args(**given)
+        check_counts(args, {"jobs": 100, "replications": 2, "seeds": 1, "timesteps": 1})
+        run(args)
     except (ValueError, ImportError, OSError) as error:
         say(f"training.quickstart: error: {' '.join(str(error).split())}")
         return 2

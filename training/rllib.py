@@ -15,6 +15,7 @@ where there is room. OUT/NAME holds the checkpoint, from which --resume goes on.
 import argparse
 import json
 import math
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -24,16 +25,15 @@ from typing import Any
 import lbgym
 from lbgym.cli import Parser
 from lbgym.suggest import unknown
-from training.arguments import argument, read
+from training.arguments import argument, check_counts, check_environment, missing, read
 
 try:
     import ray
     from ray import tune
     from ray.rllib.algorithms.ppo import PPOConfig
 except ImportError as error:
-    raise ImportError(
-        f"training.rllib needs RLlib ({error}): pip install lbgym[distributed]"
-    ) from None
+    said = f"training.rllib needs RLlib ({error}): pip install lbgym[distributed]"
+    raise missing(__name__, said) from None
 
 
 @dataclass
@@ -70,9 +70,7 @@ class Args:
 def check(args: Args) -> None:
     """Raise ValueError, one sentence, for a value out of range."""
     counts = ("horizon", "envs", "fragment", "batch_size", "epochs", "width", "iterations")
-    for name in counts:
-        if getattr(args, name) < 1:
-            raise ValueError(f"{name}: must be at least 1, got {getattr(args, name)}")
+    check_counts(args, {"runners": 0, "trials": 0} | dict.fromkeys(counts, 1))
     for name in ("learning_rate", "patience"):
         if not 0 < getattr(args, name) < math.inf:
             raise ValueError(f"{name}: must be positive, got {getattr(args, name)}")
@@ -83,6 +81,7 @@ def check(args: Args) -> None:
         raise ValueError(f"env: {unknown('environment', args.env, lbgym.ENVIRONMENTS)}")
     if args.system:
         lbgym.as_system(args.system)
+    check_environment(args.env, args.environment)
 
 
 # --- training -------------------------------------------------------------------------------------
@@ -212,14 +211,22 @@ def main(words: Sequence[str] | None = None) -> int:
         allow_abbrev=False,
     )
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint")
+    parser.add_argument("--fresh", action="store_true", help="replace the checkpoint")
     try:
         given = read(parser, Args, words)
-        resume = given.pop("resume")
+        resume, fresh = given.pop("resume"), given.pop("fresh")
         args = Args(**given)
         check(args)
+        folder = args.checkpoint.parent
         if resume and not args.checkpoint.is_dir():
-            raise ValueError(f"resume: no training was begun in {args.checkpoint.parent}")
+            raise ValueError(f"resume: no training was begun in {folder}")
+        if args.checkpoint.is_dir() and not (resume or fresh or args.trials):
+            raise ValueError(
+                f"{folder}: is there already; --resume goes on with it, --fresh replaces it"
+            )
         connect(args)
+        if fresh and args.checkpoint.is_dir():
+            shutil.rmtree(args.checkpoint)
         if args.trials:
             print(json.dumps(search(args)))
         else:

@@ -24,23 +24,32 @@ import argparse
 import math
 import os
 import pickle
+import shutil
+import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from lbgym import policies, suite, torch_agent
+from lbgym import policies, suite
 from lbgym.cli import Parser, progress_bar
 from lbgym.envs.observation import share
 from lbgym.suggest import unknown
-from training.arguments import argument, read
+from training.arguments import argument, check_counts, check_environment, missing, read, resumed
+
+try:
+    import torch
+
+    from lbgym import torch_agent
+except ImportError as error:
+    raise missing(__name__, f"needs PyTorch ({error}): pip install lbgym[train]") from None
 
 Floats = NDArray[np.float32]
 
@@ -92,13 +101,14 @@ class Args:
         return self.folder / "training" / "checkpoint.pickle"
 
 
+FREE = ("timesteps", "learning_rate", "checkpoint", "threads", "out", "name")  # when it goes on
+
+
 def check(args: Args) -> None:
     """Raise ValueError, one sentence, for a value out of range."""
-    suite.get(args.task)
+    check_environment(suite.get(args.task).env, args.environment, own=("info",))
     counts = ("timesteps", "n_envs", "n_steps", "batch_size", "epochs", "width", "threads")
-    for name in (*counts, "imitate_timesteps"):
-        if getattr(args, name) < 1:
-            raise ValueError(f"{name}: must be at least 1, got {getattr(args, name)}")
+    check_counts(args, {"steps": 0} | dict.fromkeys((*counts, "imitate_timesteps"), 1))
     for name in ("learning_rate", "clip_range", "max_grad_norm"):
         if not 0 < getattr(args, name) < math.inf:
             raise ValueError(f"{name}: must be positive, got {getattr(args, name)}")
@@ -411,7 +421,8 @@ class Learner:
         with progress_bar(f"train {self.args.name}", " decisions") as progress:
             while self.steps < goal:
                 begun = time.perf_counter()
-                self.update(self.collect())
+                with held_back():
+                    self.update(self.collect())
                 now = time.perf_counter()
                 self.seconds += now - begun
                 progress(self.steps, goal)
@@ -441,22 +452,56 @@ class Learner:
         )
 
 
+@contextmanager
+def held_back() -> Iterator[None]:
+    """Ctrl-C waits until what is within is done: what is saved then is never half an update."""
+    came: list[int] = []
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # somebody else's
+        yield
+        return
+    signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if came:
+        raise KeyboardInterrupt
+
+
 # --- the command ----------------------------------------------------------------------------------
-def begun(args: Args, resume: bool, fresh: bool) -> Learner:
-    """A new learner, or that of the checkpoint."""
-    if not resume:
-        if args.folder.exists() and not fresh:
-            raise ValueError(
-                f"{args.folder}: is there already; --resume goes on with it, --fresh replaces it"
-            )
-        return Learner(args)
+def begun(given: Mapping[str, Any], resume: bool, fresh: bool) -> Learner:
+    """A new learner, or that of the checkpoint; --fresh removes an old one once the new is made."""
+    args = Args(**given)
+    if resume:
+        state = stored(args)
+        given = {**given, "out": args.out, "name": args.name}
+        args = Args(**resumed(state["arguments"], given, FREE))
+        check(args)
+        learner = Learner(args)
+        learner.restore(state)
+        return learner
+    check(args)
+    if args.folder.exists() and not fresh:
+        raise ValueError(
+            f"{args.folder}: is there already; --resume goes on with it, --fresh replaces it"
+        )
+    if args.folder.exists() and not args.saved.parent.is_dir():
+        raise ValueError(f"{args.folder}: is not the folder of a training, so it is left alone")
+    learner = Learner(args)
+    if args.folder.exists():
+        shutil.rmtree(args.folder)
+    return learner
+
+
+def stored(args: Args) -> dict[str, Any]:
+    """The state in the checkpoint."""
     if not args.saved.is_file():
         raise ValueError(f"resume: no checkpoint in {args.folder}")
-    with args.saved.open("rb") as file:
-        state = pickle.load(file)
-    learner = Learner(Args(**{**state["arguments"], "out": args.out, "name": args.name}))
-    learner.restore(state)
-    return learner
+    try:
+        state: dict[str, Any] = pickle.loads(args.saved.read_bytes())
+    except Exception as error:  # whatever a broken pickle raises
+        raise ValueError(f"resume: {args.saved} cannot be read ({error})") from None
+    return state
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -473,11 +518,9 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         given = read(parser, Args, words)
         resume, fresh = given.pop("resume"), given.pop("fresh")
-        args = Args(**given)
-        check(args)
-        learner = begun(args, resume, fresh)
+        learner = begun(given, resume, fresh)
         learner.run()
-        learner.write(args.saved)
+        learner.write(learner.args.saved)
         folder = learner.save()
         rate = learner.steps / max(learner.seconds, 1e-9)
         print(
@@ -488,9 +531,12 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"training.torch_ppo: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
+        goes_on = ""
         if learner is not None:
             learner.write(learner.args.saved)
-        print("training.torch_ppo: interrupted; goes on with --resume", file=sys.stderr)
+            where = f"--out {learner.args.out} --name {learner.args.name}"
+            goes_on = f"; goes on with {where} --resume"
+        print(f"training.torch_ppo: interrupted{goes_on}", file=sys.stderr)
         return 130
     return 0
 

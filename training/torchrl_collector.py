@@ -16,7 +16,7 @@ import gymnasium as gym
 
 import lbgym
 from lbgym.cli import Parser
-from training.arguments import argument, read
+from training.arguments import argument, check_counts, missing, read
 
 try:
     import torch
@@ -24,9 +24,8 @@ try:
     from torchrl.collectors import Collector
     from torchrl.envs import GymWrapper
 except ImportError as error:
-    raise ImportError(
-        f"this example needs TorchRL ({error}): pip install torchrl==0.14.1"
-    ) from None
+    said = f"needs TorchRL ({error}): pip install torchrl==0.14.1"
+    raise missing(__name__, said) from None
 
 
 @dataclass
@@ -104,10 +103,14 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     try:
         args = Args(**read(parser, Args, words))
+        check_counts(args, dict.fromkeys(("rows", "horizon", "batches", "frames"), 1))
         found = collect(args)
     except ValueError as error:
         print(f"training.torchrl_collector: error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("training.torchrl_collector: interrupted", file=sys.stderr)
+        return 130
     print(f"{found['episodes']} episodes, lengths {found['lengths']}", end=", ")
     print(f"mean return {found['mean_return']:.1f}, per decision", end=" ")
     print(f"{found['mean_return'] / args.horizon:.3f}")

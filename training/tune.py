@@ -24,9 +24,13 @@ from typing import Any
 from lbgym import simulate, suite
 from lbgym.cli import Parser
 from lbgym.toml_text import toml_value
-from training import torch_ppo
-from training.arguments import argument, from_file, read
-from training.evaluation import CHOICE_SEED
+from training.arguments import argument, check_counts, from_file, missing, read
+
+try:
+    from training import torch_ppo
+    from training.evaluation import CHOICE_SEED
+except ImportError as error:
+    raise missing(__name__, str(error)) from None
 
 SETTINGS = Path(__file__).parent / "settings" / "suite"
 
@@ -56,9 +60,7 @@ class Args:
 def check(args: Args) -> None:
     """Raise ValueError, one sentence, for a value out of range."""
     suite.get(args.task)
-    for name, least in {"trials": 1, "jobs": 1000, "replications": 2}.items():
-        if getattr(args, name) < least:
-            raise ValueError(f"{name}: must be at least {least}, got {getattr(args, name)}")
+    check_counts(args, {"trials": 1, "timesteps": 0, "jobs": 1000, "replications": 2})
 
 
 def optuna() -> Any:
@@ -104,7 +106,7 @@ def settings_of(base: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, 
 
 def worth(settings: dict[str, Any], folder: Path, args: Args) -> float:
     """Train by these settings and simulate: the task's cost."""
-    given = torch_ppo.Args(**settings, out=str(folder.parent), name=folder.name)
+    given = torch_ppo.Args(**settings | {"out": str(folder.parent), "name": folder.name})
     torch_ppo.check(given)
     learner = torch_ppo.Learner(given)
     learner.run()
@@ -135,17 +137,23 @@ def begun(args: Args, resume: bool) -> Any:
     study: Any = library.create_study(
         study_name=args.task,
         storage=f"sqlite:///{file}",
-        sampler=library.samplers.TPESampler(seed=args.seed + _finished_in(file, library)),
+        sampler=library.samplers.TPESampler(seed=args.seed + _trials_in(file, args, library)),
         load_if_exists=True,
     )
     return study
 
 
-def _finished_in(file: Path, library: Any) -> int:
+def _trials_in(file: Path, args: Args, library: Any) -> int:
     """Trials in a file: a search that goes on must not draw the same ones again."""
     if not file.is_file():
         return 0
-    found = library.get_all_study_summaries(f"sqlite:///{file}")
+    try:
+        found = library.get_all_study_summaries(f"sqlite:///{file}")
+    except Exception as error:  # whatever SQLAlchemy makes of a broken file
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"resume: {file} cannot be read ({reason})") from None
+    if others := [s.study_name for s in found if s.study_name != args.task]:
+        raise ValueError(f"task: the search in {args.folder} is of {others[0]}, got {args.task!r}")
     return sum(int(summary.n_trials) for summary in found)
 
 

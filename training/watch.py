@@ -46,6 +46,7 @@ class Watch(BaseCallback):
         super().__init__()
         self.checkpoint, self.every, self.total, self.scale = checkpoint, every, total, scale
         self.saved_at, self.paid, self.steps = 0, 0.0, 0
+        self.begun = 0.0  # a time; 0 while there is nothing to save
 
     def _on_training_start(self) -> None:
         before = self.num_timesteps

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from lbgym.suggest import unknown
 from lbgym.system import System, as_system
 
 from .desk import show_once
@@ -103,11 +104,11 @@ class RouterEnv(AECEnv[str, Obs, int]):  # type: ignore[misc]
 
     def observation_space(self, agent: str) -> Any:
         """The same for all, each with random numbers of its own."""
-        return self._spaces[agent][0]
+        return self._spaces[self._named(agent)][0]
 
     def action_space(self, agent: str) -> Any:
         """The same for all, each with random numbers of its own."""
-        return self._spaces[agent][1]
+        return self._spaces[self._named(agent)][1]
 
     # --- PettingZoo's methods -----------------------------------------------------------------
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
@@ -140,6 +141,7 @@ class RouterEnv(AECEnv[str, Obs, int]):  # type: ignore[misc]
     def observe(self, agent: str) -> Obs:
         """What a router knows now."""
         acting = self._acting
+        self._named(agent)
         if agent == self.possible_agents[acting]:
             return self._seen.copy()
         world, desk = self.single._state.world[0], self.single._row.desk[0]
@@ -161,6 +163,12 @@ class RouterEnv(AECEnv[str, Obs, int]):  # type: ignore[misc]
     def close(self) -> None:
         """No further steps; may be called twice."""
         self.single.close()
+
+    def _named(self, agent: str) -> str:
+        """The agent itself; ValueError if there is none of that name."""
+        if agent not in self._spaces:
+            raise ValueError(f"agent: {unknown('agent', agent, self.possible_agents)}")
+        return agent
 
     def _turn(self, info: dict[str, Any]) -> None:
         """It is the turn of the router whose job waits; the others are told nothing."""

@@ -71,6 +71,7 @@ class DecisionVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     """
 
     env_class: ClassVar[type[DecisionEnv]]
+    _pool: ThreadPoolExecutor | None = None  # some Gymnasium closes what could not be made
     metadata: dict[str, Any]
     single_action_space: spaces.Discrete
 
