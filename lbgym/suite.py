@@ -205,7 +205,7 @@ _ALL = (
         "split-80-20",
         information=MESSAGES,
         env=_DISPATCH,
-        arguments={"observe": _LOCAL},
+        arguments={"observe": (*_LOCAL, "backlog")},
         metric="cost per job",
         anchor=3.957,
         anchor_rule="weighted-random",
