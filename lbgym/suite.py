@@ -331,7 +331,7 @@ _ALL = (
         "bursts",
         information=MESSAGES,
         env=_DISPATCH,
-        arguments={"observe": _LOCAL},
+        arguments={"observe": (*_LOCAL, "backlog")},
         metric="cost per job",
         anchor=3.70,
         anchor_rule="weighted-random",
