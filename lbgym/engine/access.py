@@ -100,7 +100,30 @@ def cache_by_sources() -> Iterator[None]:
 
 
 _inlined = {"error_model": "numpy", "forceinline": True}
-inner = numba.njit(**_inlined)
+
+
+def inner(function: Any) -> Any:
+    """A function for compiled code, inlined wherever it is called.
+
+    Constants and short integers are taken as int64, so that it is compiled once for all of them:
+    being inlined, it loses nothing.
+    """
+    compiled: Any = numba.njit(**_inlined)(function)
+    if not COMPILED:
+        return compiled
+    call = compiled.get_call_template
+
+    def call_once(arguments: Any, keywords: Any) -> Any:
+        return call([_as_int64(x) for x in arguments], keywords)
+
+    compiled.get_call_template = call_once
+    return compiled
+
+
+def _as_int64(x: Any) -> Any:
+    """int64 for the type of a constant or a shorter integer, any other type itself."""
+    plain = types.unliteral(x)
+    return types.int64 if isinstance(plain, types.Integer) and plain.bitwidth < 64 else plain
 
 
 class Entry:
