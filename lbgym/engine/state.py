@@ -120,7 +120,8 @@ class State:
         made = self._make
         made("servers", n)
         made("standings", n if w["sorted_on"] or w["units_on"] else 0)
-        made("asides", n)
+        reads = system.read_interval is not None
+        made("asides", n if reads or w["fate"] == layout.RESEND else 0)
         made("pools", pools)
         made("class_jobs", n * len(system.class_shares) if system.has_units else 0)
         edges = made("edges", len(system.edges))

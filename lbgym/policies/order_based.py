@@ -72,7 +72,8 @@ def _sort(w, ties):
     for i in range(n):
         s = server(w, i)
         remember(w, 1 + i, i)
-        remember(w, 1 + 2 * n + i, index_value(w, s.pool, aside(w, i).reading))
+        length = s.length if w.reads == 0 else aside(w, i).reading
+        remember(w, 1 + 2 * n + i, index_value(w, s.pool, length))
     for k in range(n - 1, 0, -1):  # a stable sort of a shuffled list draws the ties
         other = pick(w, k + 1)
         kept = recall(w, 1 + k)
@@ -92,8 +93,6 @@ def _look(w):
     """Make the order anew if there is anything new to see."""
     if w.reads == 0:  # no interval: look now
         probe_all(w)
-        for i in range(w.n_servers):
-            aside(w, i).reading = server(w, i).length
         _sort(w, int(param(w, 0)))
     elif recall(w, 0) != w.reads:
         remember(w, 0, w.reads)
