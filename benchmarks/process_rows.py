@@ -93,6 +93,7 @@ def start(effort: Effort) -> Iterator[Line]:
 def memory(effort: Effort) -> Iterator[Line]:
     """Resident memory beyond what the import takes."""
     n = 10**5 if effort.quick else 10**6
+    fresh(MEMORY.format(n=1000))  # a process that compiles is larger
     imported, ready, run, arrays = fresh(MEMORY.format(n=n))
     yield Line(
         f"memory beyond import lbgym, pull, n = {n:,}, R = 4",
