@@ -68,7 +68,10 @@ def systems(draw):
         weight=st.just(0.0) | positive,
         name=labels,
     )
-    rate = draw(st.sampled_from(["load", "arrival_rate"]))
+    arrivals = draw(st.sampled_from(ARRIVALS))
+    rate = {draw(st.sampled_from(["load", "arrival_rate"])): draw(positive)}
+    if "mmpp" in str(arrivals) or "piecewise" in str(arrivals):
+        rate = {"arrival_rate": draw(st.floats(0.01, 1e6))}  # few changes of the rate for each job
     return System(
         draw(st.lists(pools(), min_size=1, max_size=4)),
         draw(st.integers(1, 50) | st.lists(positive, min_size=1, max_size=5)),
@@ -78,8 +81,8 @@ def systems(draw):
         classes=draw(st.none() | st.lists(job_class, min_size=1, max_size=3)),
         name=draw(labels),
         size=draw(st.sampled_from(SIZES)),
-        arrivals=draw(st.sampled_from(ARRIVALS)),
-        **{rate: draw(positive)},
+        arrivals=arrivals,
+        **rate,
     )
 
 
