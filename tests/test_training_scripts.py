@@ -71,6 +71,9 @@ def test_a_module_without_its_extra_raises_an_import_error(monkeypatch):
     [
         ("seed = -1", "seed: must be between 0 and 4294967295, got -1"),
         ("seed = 4294967296", "seed: must be between 0 and 4294967295, got 4294967296"),
+        ("threads = 100000", "threads: must be at most 256, got 100000"),
+        ("width = 1000000000", "width: must be at most 16,384, got 1000000000"),
+        ("learning_rate = 1e30", "learning_rate: must be at most 1, got 1e+30"),
         ('environment = {observ = ["queue"]}', "environment: unknown argument 'observ', did you"),
         ('environment = {render_mode = "ansi"}', "environment: unknown argument 'render_mode'"),
     ],

@@ -27,6 +27,8 @@ NAMES = {
     Sequence: "a list of texts",
 }
 LAST_SEED = 2**32 - 1
+# More would exhaust the memory, crash PyTorch or blow the weights up.
+MOST = {"threads": 256, "width": 16_384, "steps": 1_000, "n_envs": 65_536, "learning_rate": 1}
 
 
 def argument(default: Any, help: str) -> Any:
@@ -121,10 +123,14 @@ def _fits(value: Any, takes: Any) -> bool:
 
 # --- what does not fit ----------------------------------------------------------------------------
 def check_counts(args: Any, least: Mapping[str, int]) -> None:
-    """Raise ValueError for a field below what is its least, and for a seed that is none."""
+    """Raise ValueError for a field below what is its least or above `MOST`, and for a seed that is
+    none."""
     for name, bound in least.items():
         if getattr(args, name) < bound:
             raise ValueError(f"{name}: must be at least {bound}, got {getattr(args, name)}")
+    for name, bound in MOST.items():
+        if getattr(args, name, 0) > bound:
+            raise ValueError(f"{name}: must be at most {bound:,}, got {getattr(args, name)}")
     seed = getattr(args, "seed", 0)
     if not 0 <= seed <= LAST_SEED:
         raise ValueError(f"seed: must be between 0 and {LAST_SEED}, got {seed}")
