@@ -20,18 +20,22 @@ def quoted(value: object) -> str:
     return " ".join(reprlib.repr(value).split())
 
 
+def _real(value: object) -> float:
+    """The float that a real number is; NaN for one beyond floats and for anything else."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.nan
+
+
 def number(field: str, value: object, *, zero: bool = False) -> float:
     """A float between `LEAST` and `MOST` (or, with `zero`, 0)."""
     allowed = "a finite number >= 0" if zero else "a finite number > 0"
-    error = ValueError(f"{field}: must be {allowed}, got {quoted(value)}")
-    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
-        raise error
-    try:
-        x = float(value)
-    except OverflowError:
-        raise error from None
+    x = _real(value)
     if not math.isfinite(x) or x < 0 or (x == 0 and not zero):
-        raise error
+        raise ValueError(f"{field}: must be {allowed}, got {quoted(value)}")
     if x and not LEAST <= x <= MOST:
         raise ValueError(f"{field}: must be between {LEAST} and {MOST}, got {x!r}")
     return x + 0.0  # -0.0 becomes 0.0
@@ -39,15 +43,9 @@ def number(field: str, value: object, *, zero: bool = False) -> float:
 
 def finite(field: str, value: object) -> float:
     """A finite float of any sign."""
-    error = ValueError(f"{field}: must be a finite number, got {quoted(value)}")
-    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
-        raise error
-    try:
-        x = float(value)
-    except OverflowError:
-        raise error from None
+    x = _real(value)
     if not math.isfinite(x):
-        raise error
+        raise ValueError(f"{field}: must be a finite number, got {quoted(value)}")
     return x
 
 

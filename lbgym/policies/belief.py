@@ -20,10 +20,10 @@ Source: a Bayesian filter of a death process; Poisson thinning as in uniformisat
 from __future__ import annotations
 
 from lbgym.engine.access import inner
-from lbgym.engine.vocabulary import pick, recall, remember, sent_age, speed
+from lbgym.engine.vocabulary import recall, remember, sent_age, speed
 from lbgym.system import System
 
-from .comparing import compare
+from .comparing import least_so_far
 
 LONGEST = 255  # jobs in a queue without a limit
 _NOTHING = 1e-15  # chances that are dropped
@@ -126,13 +126,7 @@ def least_believed(w):
     best, least, tied = 0, 0.0, 0
     for i in range(w.n_servers):
         value = mean_queue(w, i) / speed(w, i)
-        order = -1 if tied == 0 else compare(value, least)
-        if order < 0:
-            best, least, tied = i, value, 1
-        elif order == 0:
-            tied += 1
-            if pick(w, tied) == 0:
-                best = i
+        best, least, tied = least_so_far(w, i, value, best, least, tied)
     return best
 
 

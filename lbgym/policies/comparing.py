@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from lbgym.engine.access import inner
-from lbgym.engine.vocabulary import param
+from lbgym.engine.vocabulary import param, pick
 from lbgym.system import System
 
 from .registry import one_of
@@ -24,6 +24,20 @@ def compare(x, y):
     if abs(x - y) <= _SAME * abs(y):
         return 0
     return -1 if x < y else 1
+
+
+@inner
+def least_so_far(w, i, value, best, least, tied):
+    """The server of least value, that value and how many tie, once server i is looked at too; ties
+    uniform, nothing looked at yet: tied = 0."""
+    order = -1 if tied == 0 else compare(value, least)
+    if order < 0:
+        return i, value, 1
+    if order == 0:
+        tied += 1
+        if pick(w, tied) == 0:
+            best = i
+    return best, least, tied
 
 
 @inner

@@ -33,7 +33,7 @@ from lbgym.engine.access import (
 from lbgym.engine.vocabulary import candidate, param, pick, probe, recall, remember, seen
 from lbgym.system import System
 
-from .comparing import TIES, compare, index_params, index_value
+from .comparing import TIES, index_params, index_value, least_so_far
 from .jsq import better, samples
 from .registry import Parts, family, one_of
 
@@ -54,17 +54,10 @@ def least_with_own_sends(w):
     `least_of_all`."""
     for c in range(w.samples):
         probe(w, candidate(w, c))
-    best, tied = 0, 0
-    least = 0.0
+    best, least, tied = 0, 0.0, 0
     for i in range(w.n_servers):
         value = index_value(w, server(w, i).pool, _believed(w, i))
-        order = -1 if tied == 0 else compare(value, least)
-        if order < 0:
-            best, least, tied = i, value, 1
-        elif order == 0:
-            tied += 1
-            if pick(w, tied) == 0:
-                best = i
+        best, least, tied = least_so_far(w, i, value, best, least, tied)
     return best
 
 
