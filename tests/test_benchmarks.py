@@ -146,7 +146,11 @@ def test_groups_without_what_they_need_say_so(monkeypatch, capsys):
 
 @pytest.mark.parametrize("use", process_rows.USES.values())
 def test_first_uses_run(use):
-    exec(use, {"gym": gym, "lbgym": lbgym})
+    names = {"gym": gym, "lbgym": lbgym}
+    exec(use, names)
+    if "env" in names:  # it has been stepped
+        with pytest.raises(ValueError, match="action"):
+            names["env"].step(-1 if "vec" not in use else [-1, -1])
 
 
 def test_numbers_come_from_an_interpreter_of_their_own(tmp_path):

@@ -37,7 +37,9 @@ def test_the_autoreset_mode_is_told_twice(env_id, mode):
 
 def test_what_could_not_be_made_can_be_closed():
     """As the `__del__` of Gymnasium 1.2 does."""
-    MultiRouterVectorEnv.__new__(MultiRouterVectorEnv).close()
+    env = MultiRouterVectorEnv.__new__(MultiRouterVectorEnv)
+    env.close()
+    assert env.closed
 
 
 def test_an_episode_has_exactly_its_length_for_the_monitor():
